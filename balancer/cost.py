@@ -1,0 +1,208 @@
+"""Costs: what each sample takes in each module of the model, and what a cost model is."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from balancer.errors import ArgumentError, SampleError
+from balancer.samples import SampleTable
+
+__all__ = ["CostFunction", "CostModel", "Costs", "evaluate_costs"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Cost of each sample in each module, and the amounts that limits are set on.
+
+    Attributes:
+        modules: Names of the modules, in the order they run, for example `("vision", "language")`.
+        values: Cost of a sample in a module, float64 `(num_samples, num_modules)`, finite, >= 0.
+        tokens: Language-model tokens of a sample, text plus merged media, int64.
+        patches: Encoder patches of a sample, int64.
+        images: Images of a sample (sampled video frames are not counted), int64.
+        target_tokens: Supervised tokens of a sample, int64.
+        unit: Unit of `values`: `"flops"`, `"s"` or `"tokens"`.
+
+    Raises:
+        ArgumentError: Shapes disagree.
+        SampleError: A cost is NaN, infinite or negative; carries the sample ids.
+
+    Example:
+        >>> costs = Costs.from_values([[4.0], [2.0]], modules=("language",), tokens=[4, 2])
+        >>> costs.total
+        array([4., 2.])
+    """
+
+    modules: tuple[str, ...]
+    values: NDArray[np.float64]
+    tokens: NDArray[np.int64]
+    patches: NDArray[np.int64]
+    images: NDArray[np.int64]
+    target_tokens: NDArray[np.int64]
+    unit: str
+
+    def __post_init__(self) -> None:
+        num_samples = self.tokens.shape[0]
+        if self.values.shape != (num_samples, len(self.modules)):
+            raise ArgumentError(
+                f"values has shape {self.values.shape}; allowed: (number of samples, number of "
+                f"modules) = ({num_samples}, {len(self.modules)})"
+            )
+        for name in ("patches", "images", "target_tokens"):
+            if getattr(self, name).shape != (num_samples,):
+                raise ArgumentError(
+                    f"{name} has shape {getattr(self, name).shape}, tokens has ({num_samples},)"
+                )
+        legal = np.isfinite(self.values) & (self.values >= 0)
+        if not legal.all():
+            rows, columns = np.nonzero(~legal)
+            raise SampleError(
+                f"{self.modules[columns[0]]} cost of sample {rows[0]} is "
+                f"{self.values[rows[0], columns[0]]:g}; allowed: finite numbers >= 0; mend the "
+                "cost model or leave the sample out",
+                sample_ids=np.unique(rows).tolist(),
+            )
+        for name in ("tokens", "patches", "images", "target_tokens"):
+            if num_samples and getattr(self, name).min() < 0:
+                sample_id = int(np.argmin(getattr(self, name)))
+                raise SampleError(
+                    f"{name} of sample {sample_id} is {getattr(self, name)[sample_id]}; "
+                    "allowed: whole numbers >= 0",
+                    sample_ids=[sample_id],
+                )
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def from_values(
+        cls,
+        values: ArrayLike,
+        *,
+        modules: tuple[str, ...] = ("language",),
+        tokens: ArrayLike | None = None,
+        patches: ArrayLike | None = None,
+        images: ArrayLike | None = None,
+        target_tokens: ArrayLike | None = None,
+        unit: str = "s",
+    ) -> "Costs":
+        """Costs from plain sequences; amounts that are not given are zero.
+
+        Args:
+            values: Shape `(num_samples,)` for one module, else `(num_samples, num_modules)`.
+            modules: One name a column.
+            tokens: Tokens of each sample.
+            patches: Patches of each sample.
+            images: Images of each sample.
+            target_tokens: Supervised tokens of each sample; `tokens` when not given.
+            unit: Unit of `values`.
+        """
+        array = np.asarray(values, np.float64)
+        array = np.ascontiguousarray(array.reshape(array.shape[0], -1))
+
+        def column(given: ArrayLike | None) -> NDArray[np.int64]:
+            return np.zeros(array.shape[0], np.int64) if given is None else _int_column(given)
+
+        return cls(
+            modules=tuple(modules),
+            values=array,
+            tokens=column(tokens),
+            patches=column(patches),
+            images=column(images),
+            target_tokens=column(tokens if target_tokens is None else target_tokens),
+            unit=unit,
+        )
+
+    @property
+    def total(self) -> NDArray[np.float64]:
+        """Sum over the modules, float64 `(num_samples,)`."""
+        total = np.zeros(len(self))
+        for column in range(len(self.modules)):  # a fixed order of additions on every host
+            total += self.values[:, column]
+        return total
+
+    def select(self, rows: ArrayLike) -> "Costs":
+        """Costs of the given rows, in the given order."""
+        ids = np.asarray(rows, np.int64)
+        return Costs(
+            modules=self.modules,
+            values=self.values[ids],
+            tokens=self.tokens[ids],
+            patches=self.patches[ids],
+            images=self.images[ids],
+            target_tokens=self.target_tokens[ids],
+            unit=self.unit,
+        )
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything in here; equal costs have equal fingerprints on any host."""
+        digest = hashlib.sha256(repr((self.modules, self.unit)).encode())
+        for column in (self.values, self.tokens, self.patches, self.images, self.target_tokens):
+            digest.update(np.ascontiguousarray(column).data)
+        return digest.hexdigest()
+
+
+class CostModel(Protocol):
+    """Prices every sample of a table for one model; any callable with this signature will do."""
+
+    def __call__(self, table: SampleTable, /) -> Costs:
+        """Costs of the samples, in the order of the table."""
+        ...
+
+
+CostFunction = CostModel | Callable[[SampleTable], ArrayLike]
+"""A cost model, or a function returning one number a sample (or one row of module costs)."""
+
+
+def evaluate_costs(cost_model: CostFunction, table: SampleTable) -> Costs:
+    """Costs of a table by a cost model or by a plain function of the table.
+
+    A plain function returns `(num_samples,)`, or `(num_samples, num_modules)` costs; tokens are
+    then the text tokens, patches zero, and images the table's.
+
+    Raises:
+        ArgumentError: The function returned another number of rows.
+        SampleError: A cost is NaN, infinite or negative.
+
+    Example:
+        >>> table = SampleTable.from_lengths([2, 3])
+        >>> evaluate_costs(lambda t: t.text_tokens**2, table).values[:, 0]
+        array([4., 9.])
+    """
+    result = cost_model(table)
+    if isinstance(result, Costs):
+        costs = result
+    else:
+        values = np.asarray(result, np.float64)
+        values = values.reshape(values.shape[0], -1) if values.ndim else values.reshape(1, 1)
+        names = ("cost",) if values.shape[1] == 1 else _numbered(values.shape[1])
+        if values.shape[0] != len(table):
+            raise ArgumentError(
+                f"cost_model returned {values.shape[0]} rows for {len(table)} samples; "
+                "return one row a sample, in order"
+            )
+        costs = Costs(
+            modules=names,
+            values=np.ascontiguousarray(values),
+            tokens=table.text_tokens,
+            patches=np.zeros(len(table), np.int64),
+            images=table.num_images,
+            target_tokens=table.target_tokens,
+            unit="cost",
+        )
+    if len(costs) != len(table):
+        raise ArgumentError(f"cost_model returned {len(costs)} rows for {len(table)} samples")
+    return costs
+
+
+def _numbered(count: int) -> tuple[str, ...]:
+    return tuple(f"module{index}" for index in range(count))
+
+
+def _int_column(values: ArrayLike) -> NDArray[np.int64]:
+    return np.ascontiguousarray(values, np.int64)

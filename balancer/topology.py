@@ -1,12 +1,13 @@
 """Topology: how many ranks and microbatches there are, where ranks wait, and what fits."""
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from balancer.errors import ArgumentError
 
-__all__ = ["Barrier", "Limits", "Modules", "Topology", "check_choice", "check_count"]
+__all__ = ["Barrier", "Layout", "Limits", "Modules", "Topology", "check_choice", "check_count"]
 
+Layout = Literal["packed", "padded"]
 Barrier = Literal["step", "microbatch"]
 Modules = Literal["in_turn", "summed"]
 
@@ -20,9 +21,11 @@ class Limits:
         max_patches: Encoder patches.
         max_images: Images.
         max_samples: Samples.
+        layout: How a microbatch lies in memory, and so what `max_tokens` is checked on:
+            `"packed"` the sum of its tokens, `"padded"` its samples times its longest.
 
     Raises:
-        ArgumentError: A limit is not a positive whole number.
+        ArgumentError: A limit is not a positive whole number, or the layout is unknown.
 
     Example:
         >>> Limits(max_tokens=8192).max_images is None
@@ -33,17 +36,22 @@ class Limits:
     max_patches: int | None = None
     max_images: int | None = None
     max_samples: int | None = None
+    layout: Layout = "packed"
 
     def __post_init__(self) -> None:
-        for spec in fields(self):
-            if getattr(self, spec.name) is not None:
-                check_count(spec.name, getattr(self, spec.name))
+        check_choice("layout", self.layout, get_args(Layout))
+        for name in _LIMIT_NAMES:
+            if getattr(self, name) is not None:
+                check_count(name, getattr(self, name))
 
     @property
     def given(self) -> dict[str, int]:
         """The limits that are set, by the name of the amount: `tokens`, `patches`, ..."""
-        values = {spec.name.removeprefix("max_"): getattr(self, spec.name) for spec in fields(self)}
+        values = {name.removeprefix("max_"): getattr(self, name) for name in _LIMIT_NAMES}
         return {name: value for name, value in values.items() if value is not None}
+
+
+_LIMIT_NAMES = ("max_tokens", "max_patches", "max_images", "max_samples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,325 @@
+"""Plan: which samples each rank runs, microbatch by microbatch, as data."""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from enum import IntEnum
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from balancer.bounds import Certificate
+from balancer.cost import Costs
+from balancer.errors import ArgumentError, PlanError
+from balancer.topology import Limits, Topology
+
+__all__ = ["Flag", "Plan"]
+
+_FORMAT = 1
+
+
+class Flag(IntEnum):
+    """Why a sample stands at a place of the plan.
+
+    Example:
+        >>> [flag.name for flag in Flag]
+        ['REAL', 'REPEAT', 'FILLER']
+    """
+
+    REAL = 0
+    """Delivered for the first time this epoch."""
+    REPEAT = 1
+    """Delivered again to complete the last step (`tail="pad"`)."""
+    FILLER = 2
+    """Keeps a rank in step with the others; must have no loss (`tail="filler"`)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Assignment of samples to (step, microbatch, rank), immutable.
+
+    Microbatch `index` of rank `dp_rank` in the plan's `step`-th step is the slice
+    `sample_ids[offsets[b]:offsets[b + 1]]` with
+    `b = (step_slots[step] + index) * dp_size + dp_rank`. Every rank has the same number of
+    microbatches in a step: `step_slots[step + 1] - step_slots[step]`.
+
+    Attributes:
+        topology: Ranks, microbatches and limits the plan was made for.
+        sample_ids: Ids, int64 `(num_placed,)`.
+        flags: `Flag` of each placed id, int8 `(num_placed,)`.
+        offsets: Where each microbatch begins, int64 `(num_microbatches_of_all_ranks + 1,)`.
+        step_slots: Microbatches of a rank before each step, int64 `(num_steps + 1,)`.
+        dropped: Ids that are not delivered, ascending, int64.
+        alone: Oversize ids that got a microbatch of their own, ascending, int64.
+        certificates: One `Certificate` a step.
+        epoch: Epoch the plan belongs to.
+        first_step: Number of the plan's first step within the epoch.
+
+    Example:
+        >>> plan = Plan.from_cells([[[[3, 1], [0]], [[2], [4]]]])
+        >>> plan.microbatch(step=0, index=1, dp_rank=0)
+        array([2])
+        >>> [ids.tolist() for ids in plan.for_rank(1)]
+        [[0], [4]]
+    """
+
+    topology: Topology
+    sample_ids: NDArray[np.int64]
+    flags: NDArray[np.int8]
+    offsets: NDArray[np.int64]
+    step_slots: NDArray[np.int64]
+    dropped: NDArray[np.int64]
+    alone: NDArray[np.int64]
+    certificates: tuple[Certificate, ...] = ()
+    epoch: int = 0
+    first_step: int = 0
+
+    def __post_init__(self) -> None:
+        for name in _ARRAYS:
+            array = np.ascontiguousarray(getattr(self, name)).view()
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+
+    @property
+    def num_steps(self) -> int:
+        """Steps in the plan."""
+        return len(self.step_slots) - 1
+
+    def num_microbatches(self, step: int) -> int:
+        """Microbatches of every rank in the plan's `step`-th step."""
+        return int(self.step_slots[step + 1] - self.step_slots[step])
+
+    def cell(self, *, step: int, index: int, dp_rank: int) -> int:
+        """Position of a microbatch in `offsets`.
+
+        Raises:
+            ArgumentError: No such step, microbatch or rank.
+        """
+        for name, value, size in (
+            ("step", step, self.num_steps),
+            ("dp_rank", dp_rank, self.topology.dp_size),
+            ("index", index, self.num_microbatches(step) if 0 <= step < self.num_steps else 0),
+        ):
+            if not 0 <= value < size:
+                raise ArgumentError(f"{name} is {value}; allowed: 0 to {size - 1}")
+        return (int(self.step_slots[step]) + index) * self.topology.dp_size + dp_rank
+
+    def microbatch(self, *, step: int, index: int, dp_rank: int) -> NDArray[np.int64]:
+        """Sample ids of one microbatch, in order.
+
+        Raises:
+            ArgumentError: No such step, microbatch or rank.
+        """
+        cell = self.cell(step=step, index=index, dp_rank=dp_rank)
+        return self.sample_ids[self.offsets[cell] : self.offsets[cell + 1]]
+
+    def microbatch_flags(self, *, step: int, index: int, dp_rank: int) -> NDArray[np.int8]:
+        """`Flag` of each sample of `microbatch`, in the same order."""
+        cell = self.cell(step=step, index=index, dp_rank=dp_rank)
+        return self.flags[self.offsets[cell] : self.offsets[cell + 1]]
+
+    def for_rank(self, dp_rank: int) -> Iterator[NDArray[np.int64]]:
+        """All microbatches of one rank, in order."""
+        for step in range(self.num_steps):
+            for index in range(self.num_microbatches(step)):
+                yield self.microbatch(step=step, index=index, dp_rank=dp_rank)
+
+    def cell_of_sample(self) -> NDArray[np.int64]:
+        """Microbatch position (see `cell`) of each entry of `sample_ids`."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the assignment: equal on every rank that computed the same plan."""
+        digest = hashlib.sha256(repr((_FORMAT, self.epoch, self.first_step)).encode())
+        digest.update(repr(self.topology).encode())
+        for name in _ARRAYS:
+            digest.update(name.encode())
+            digest.update(getattr(self, name).data)
+        return digest.hexdigest()
+
+    @classmethod
+    def from_cells(
+        cls,
+        cells: Sequence[Sequence[Sequence[ArrayLike]]],
+        *,
+        topology: Topology | None = None,
+    ) -> "Plan":
+        """Plan from nested sequences `cells[step][microbatch][rank] = sample ids`.
+
+        Raises:
+            ArgumentError: Ranks or microbatches are missing somewhere.
+        """
+        ranks = {len(slot) for step in cells for slot in step}
+        if len(ranks) != 1:
+            raise ArgumentError(
+                f"cells has microbatches with {sorted(ranks)} ranks; every microbatch needs an "
+                "entry for every rank"
+            )
+        parts = [np.asarray(ids, np.int64) for step in cells for slot in step for ids in slot]
+        sample_ids = np.concatenate(parts) if parts else np.zeros(0, np.int64)
+        first = len(cells[0]) if len(cells) else 1
+        return cls(
+            topology=topology or Topology(dp_size=ranks.pop(), num_microbatches=first),
+            sample_ids=sample_ids,
+            flags=np.zeros(sample_ids.shape, np.int8),
+            offsets=np.cumsum([0, *map(len, parts)]),
+            step_slots=np.cumsum([0, *map(len, cells)]),
+            dropped=np.zeros(0, np.int64),
+            alone=np.zeros(0, np.int64),
+        )
+
+    @classmethod
+    def concatenate(cls, plans: Sequence["Plan"]) -> "Plan":
+        """One plan of consecutive steps from the plans of each.
+
+        Raises:
+            ArgumentError: There are none, or they are not consecutive steps of one topology.
+        """
+        if not plans:
+            raise ArgumentError("plans is empty; give at least one")
+        expected = plans[0].first_step
+        for plan in plans:
+            if (plan.topology, plan.epoch) != (plans[0].topology, plans[0].epoch):
+                raise ArgumentError("plans have different topologies or epochs")
+            if plan.first_step != expected:
+                raise ArgumentError(f"plans jump from step {expected - 1} to {plan.first_step}")
+            expected += plan.num_steps
+        sizes = np.concatenate([np.diff(plan.offsets) for plan in plans])
+        slots = np.concatenate([np.diff(plan.step_slots) for plan in plans])
+        return cls(
+            topology=plans[0].topology,
+            sample_ids=np.concatenate([plan.sample_ids for plan in plans]),
+            flags=np.concatenate([plan.flags for plan in plans]),
+            offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
+            step_slots=np.concatenate([[0], np.cumsum(slots)]).astype(np.int64),
+            dropped=np.unique(np.concatenate([plan.dropped for plan in plans])),
+            alone=np.unique(np.concatenate([plan.alone for plan in plans])),
+            certificates=tuple(c for plan in plans for c in plan.certificates),
+            epoch=plans[0].epoch,
+            first_step=plans[0].first_step,
+        )
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the plan as an `.npz` file (without pickle) that `load` reads back."""
+        header = {
+            "format": _FORMAT,
+            "epoch": self.epoch,
+            "first_step": self.first_step,
+            "topology": asdict(self.topology),
+            "certificates": [asdict(certificate) for certificate in self.certificates],
+            "fingerprint": self.fingerprint,
+        }
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
+        with open(path, "wb") as file:
+            np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
+
+    @classmethod
+    def load(cls, path: str | PathLike[str]) -> "Plan":
+        """Read a plan written by `save`.
+
+        Raises:
+            PlanError: The file is not a plan, is of another format, or was changed since.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                header = json.loads(str(file["header"]))
+                arrays = {name: file[name] for name in _ARRAYS}
+        except (KeyError, ValueError, EOFError) as error:
+            raise PlanError(f"{path} is not a saved plan ({error})") from error
+        if header["format"] != _FORMAT:
+            raise PlanError(
+                f"{path} has format {header['format']}; this version reads {_FORMAT}: plan again"
+            )
+        topology = header["topology"] | {"limits": Limits(**header["topology"]["limits"])}
+        plan = cls(
+            topology=Topology(**topology),
+            certificates=tuple(Certificate(**entry) for entry in header["certificates"]),
+            epoch=header["epoch"],
+            first_step=header["first_step"],
+            **arrays,
+        )
+        if plan.fingerprint != header["fingerprint"]:
+            raise PlanError(f"{path} was damaged: its contents do not match its fingerprint")
+        return plan
+
+    def check(self, costs: Costs, *, expected_ids: ArrayLike | None = None) -> None:
+        """Prove conservation, the limits, and equal numbers of microbatches.
+
+        Args:
+            costs: Costs of the whole dataset, rows by sample id.
+            expected_ids: Ids that must be placed once or dropped; when not given, that no id is
+                placed twice is all that is checked of conservation.
+
+        Raises:
+            PlanError: A promise is broken; the message names the first sample or microbatch.
+        """
+        check_plan(self, costs, expected_ids)
+
+
+_ARRAYS = ("sample_ids", "flags", "offsets", "step_slots", "dropped", "alone")
+
+
+def check_plan(plan: Plan, costs: Costs, expected_ids: ArrayLike | None) -> None:
+    """Raise PlanError unless `plan` keeps its promises; see `Plan.check`."""
+    cells = int(plan.step_slots[-1]) * plan.topology.dp_size
+    if len(plan.offsets) != cells + 1 or plan.offsets[-1] != len(plan.sample_ids):
+        raise PlanError(
+            f"the plan has {len(plan.offsets) - 1} microbatches, its steps need {cells}: "
+            "some rank would run another number than the others"
+        )
+    empty = np.flatnonzero(np.diff(plan.offsets) <= 0)
+    if empty.size:
+        raise PlanError(f"microbatch {empty[0]} of the plan is empty")
+    _check_conservation(plan, expected_ids)
+    _check_limits(plan, costs)
+
+
+def _check_conservation(plan: Plan, expected_ids: ArrayLike | None) -> None:
+    real = plan.sample_ids[plan.flags == Flag.REAL]
+    ids, counts = np.unique(np.concatenate([real, plan.dropped]), return_counts=True)
+    if (counts > 1).any():
+        raise PlanError(f"sample {ids[counts > 1][0]} is delivered twice, or delivered and dropped")
+    if expected_ids is not None:
+        expected = np.unique(np.asarray(expected_ids, np.int64))
+        lost, foreign = np.setdiff1d(expected, ids), np.setdiff1d(ids, expected)
+        if lost.size:
+            raise PlanError(f"sample {lost[0]} is neither delivered nor reported as dropped")
+        if foreign.size:
+            raise PlanError(f"sample {foreign[0]} is in the plan but was not to be planned")
+
+
+def _check_limits(plan: Plan, costs: Costs) -> None:
+    lone = np.isin(plan.sample_ids[plan.offsets[:-1]], plan.alone) & (np.diff(plan.offsets) == 1)
+    amounts = cell_amounts(plan, costs)
+    for name, limit in plan.topology.limits.given.items():
+        over = np.flatnonzero((amounts[name] > limit) & ~lone)
+        if over.size:
+            raise PlanError(
+                f"microbatch {over[0]} of the plan holds {amounts[name][over[0]]} {name}, more "
+                f"than max_{name}={limit}"
+            )
+
+
+def cell_amounts(plan: Plan, costs: Costs) -> dict[str, NDArray[np.int64]]:
+    """What each microbatch holds of every amount a limit can be set on, int64.
+
+    Under the padded layout `tokens` is what is allocated: samples times the longest.
+    """
+    starts = plan.offsets[:-1]
+    ids = plan.sample_ids
+    columns = {
+        "tokens": costs.tokens[ids],
+        "patches": costs.patches[ids],
+        "images": costs.images[ids],
+        "samples": np.ones(ids.shape, np.int64),
+    }
+    if not len(ids):
+        return {name: np.zeros(0, np.int64) for name in columns}
+    amounts = {name: np.add.reduceat(column, starts) for name, column in columns.items()}
+    if plan.topology.limits.layout == "padded":
+        amounts["tokens"] = np.diff(plan.offsets) * np.maximum.reduceat(columns["tokens"], starts)
+    return amounts

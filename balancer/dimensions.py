@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from balancer.errors import ArgumentError
 
-__all__ = ["LanguageDims", "VisionDims"]
+__all__ = ["AudioDims", "LanguageDims", "VisionDims"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,18 +55,68 @@ class VisionDims:
             _check(name, getattr(self, name), at_least=0)
         for projector_width in self.projector_widths:
             _check("projector_widths", projector_width, at_least=1)
-        if self.width % self.num_heads:
-            raise ArgumentError(
-                f"width is {self.width}, not a multiple of num_heads = {self.num_heads}"
-            )
+        _check_heads(self.width, self.num_heads)
         if self.window is not None:
             _check("window", self.window, at_least=1)
+            if self.prefix_tokens:
+                raise ArgumentError(
+                    f"prefix_tokens is {self.prefix_tokens}; allowed with a window: 0"
+                )
         _check_layers("full_attention_layers", self.full_attention_layers, self.depth)
 
     @property
     def windowed_layers(self) -> int:
         """Layers whose attention stays inside a window."""
         return 0 if self.window is None else self.depth - self.full_attention_layers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioDims:
+    """Dimensions of a Whisper-like audio encoder and of the projector behind it.
+
+    Two convolutions over the mel spectrogram, the second with a stride, make the positions that
+    the transformer layers run on; each window of audio attends to itself alone.
+
+    Attributes:
+        depth: Number of transformer layers.
+        width: Hidden size.
+        num_heads: Attention heads; they split the width.
+        mlp_width: Hidden size of the MLP, which has two matrices.
+        mel_bins: Channels of the spectrogram.
+        conv_kernel: Width of both convolutions, in frames.
+        conv_stride: Spectrogram frames behind one position.
+        pool: Positions averaged into one (Qwen2-Audio 2).
+        merge: Positions joined, after pooling, into one input of the projector (Voxtral 4).
+        projector_widths: Output size of each linear layer of the projector, first to last; its
+            input is `merge * width`. Empty when there is none.
+
+    Raises:
+        ArgumentError: A dimension is not a whole number in its range.
+
+    Example:
+        >>> AudioDims(depth=32, width=1280, num_heads=20, mlp_width=5120, mel_bins=128).merge
+        1
+    """
+
+    depth: int
+    width: int
+    num_heads: int
+    mlp_width: int
+    mel_bins: int = 80
+    conv_kernel: int = 3
+    conv_stride: int = 2
+    pool: int = 1
+    merge: int = 1
+    projector_widths: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in ("depth", "width", "num_heads", "mlp_width", "mel_bins"):
+            _check(name, getattr(self, name), at_least=1)
+        for name in ("conv_kernel", "conv_stride", "pool", "merge"):
+            _check(name, getattr(self, name), at_least=1)
+        for projector_width in self.projector_widths:
+            _check("projector_widths", projector_width, at_least=1)
+        _check_heads(self.width, self.num_heads)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,11 +176,8 @@ class LanguageDims:
             _check("num_kv_heads", self.num_kv_heads, at_least=1)
         if self.head_dim is not None:
             _check("head_dim", self.head_dim, at_least=1)
-        elif self.width % self.num_heads:
-            raise ArgumentError(
-                f"width is {self.width}, not a multiple of num_heads = {self.num_heads}; "
-                "set head_dim"
-            )
+        else:
+            _check_heads(self.width, self.num_heads)
         if self.num_experts:
             _check("experts_per_token", self.experts_per_token, at_least=1)
             _check("expert_width", self.expert_width, at_least=1)
@@ -157,6 +204,14 @@ class LanguageDims:
 def _check(name: str, value: object, *, at_least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < at_least:
         raise ArgumentError(f"{name} is {value!r}; allowed: whole numbers >= {at_least}")
+
+
+def _check_heads(width: int, num_heads: int) -> None:
+    if width % num_heads:
+        raise ArgumentError(
+            f"num_heads is {num_heads}, which does not divide width = {width}; "
+            "a language model may set head_dim instead"
+        )
 
 
 def _check_layers(name: str, layers: int, depth: int) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from balancer.dimensions import LanguageDims, VisionDims
+from balancer.dimensions import AudioDims, LanguageDims, VisionDims
 from balancer.errors import ArgumentError
 
 __all__ = [
@@ -96,17 +96,18 @@ def vision_forward(
 
 
 def projector_forward(
-    dims: VisionDims, patches: ArrayLike, *, encoder_trains: bool = True
+    dims: VisionDims | AudioDims, patches: ArrayLike, *, encoder_trains: bool = True
 ) -> ForwardFlops:
     """Forward FLOPs of the projector (merger) for media items of so many patches.
 
     Args:
         dims: Dimensions of the encoder, `projector_widths` among them.
-        patches: Patches of each item before merging, `(num_items,)`.
+        patches: Patches, or positions of audio, of each item before merging, `(num_items,)`.
         encoder_trains: Whether the encoder needs a gradient; without one the first layer computes
             none for its input and counts as `stem`.
     """
-    inputs = np.asarray(patches, np.float64) / dims.merge * dims.num_projectors
+    runs = 1 / dims.pool if isinstance(dims, AudioDims) else dims.num_projectors
+    inputs = np.asarray(patches, np.float64) / dims.merge * runs
     widths = (dims.merge * dims.width, *dims.projector_widths)
     products = [2.0 * before * after for before, after in pairwise(widths)]
     first, rest = sum(products[:1]), sum(products[1:])

@@ -7,8 +7,9 @@ from typing import Any
 
 from balancer.dimensions import LanguageDims, VisionDims
 from balancer.errors import ArgumentError
+from balancer.tokens import TokenRule, token_rule
 
-__all__ = ["language_dims", "rule_name", "vision_dims"]
+__all__ = ["family_rule", "language_dims", "vision_dims"]
 
 Config = Mapping[str, Any]
 
@@ -34,22 +35,31 @@ _GATED_TEXT = (
 """Language models with one attention kind and a gated MLP, which the formulas describe."""
 
 
-def rule_name(config: Config) -> str:
-    """Name of the token rule of the model's family; `"text-only"` without a vision part.
+def family_rule(config: Config) -> TokenRule:
+    """Token rule of the model's family, with the tile and patch sizes of the configuration.
+
+    Pixel budgets and frame rates are not in a `config.json` (they are the processor's): they are
+    the family's defaults. A model without a vision part takes no media.
 
     Raises:
-        ArgumentError: The model has a vision part of a family without a rule here.
+        ArgumentError: The model has a vision part of a family without a rule.
 
     Example:
-        >>> rule_name({"model_type": "llama"})
-        'text-only'
+        >>> family_rule({"model_type": "llama"}).name
+        'text-only()'
     """
     if "vision_config" not in config:
-        return "text-only"
-    model_type = _family(config)
-    if model_type == "llava" and config["vision_config"].get("model_type") == "pixtral":
-        return "pixtral"
-    return _RULES[model_type]
+        return token_rule("text-only")
+    name, vision = _RULES[_family(config)], config["vision_config"]
+    if vision.get("model_type") == "pixtral" and name == "llava-1.5":
+        return token_rule("pixtral")
+    settings: dict[str, Any] = {}
+    if name in ("internvl", "llava-1.5", "llava-next"):
+        side = "image_size" if name == "llava-1.5" else "tile_size"
+        settings = {side: _side(vision, "image_size"), "patch_size": _side(vision, "patch_size")}
+    if name == "llava-next" and config.get("image_grid_pinpoints"):
+        settings["grid_pinpoints"] = tuple(map(tuple, config["image_grid_pinpoints"]))
+    return token_rule(name, **settings)
 
 
 def language_dims(config: Config) -> LanguageDims:

@@ -1,0 +1,141 @@
+"""FLOPs of transformers' own models, counted by torch, beside what the formulas say.
+
+Models are built on the meta device: real shapes, no memory, no arithmetic. Attention runs as two
+plain matrix products, so the counter sees the full square (`causal="full"`) and a backward pass
+of exactly twice the forward.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from balancer.flops import ForwardFlops
+from balancer.training_flops import Recompute, Training, training_flops
+
+__all__ = ["DIRECTIONS", "Case", "FlopRow", "counted", "flop_row", "flop_rows", "on_meta"]
+
+DIRECTIONS = ("forward", "trained", "frozen_with_grad", "layers", "layers_early_stop")
+"""No backward; whole backward; gradients of the input alone; and two kinds of recomputation."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FlopRow:
+    """What the formulas say and what the counter saw, for one model and direction."""
+
+    model: str
+    direction: str
+    ours: float
+    counter: float
+
+    @property
+    def relative_error(self) -> float:
+        return abs(self.ours - self.counter) / self.counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A model on the meta device, how to run it, and its FLOPs by the formulas.
+
+    Attributes:
+        name: Name of the model and of the input.
+        build: Makes a fresh model with every parameter trained.
+        run: Runs a model on the case's input and returns its output.
+        entry: Name of the submodule whose output is the first to need a gradient when all is
+            frozen (the embedding).
+        parts: Forward FLOPs of the parts that the model consists of.
+    """
+
+    name: str
+    build: Callable[[], nn.Module]
+    run: Callable[[nn.Module], torch.Tensor]
+    entry: str
+    parts: tuple[ForwardFlops, ...]
+
+
+def on_meta(model_class: Callable[..., Any], config: Any) -> Any:
+    """The model of a configuration, in training mode, without memory for its weights."""
+    config._attn_implementation = "eager"
+    with torch.device("meta"):
+        model = model_class(config)
+    return model.train()
+
+
+def counted(run: Callable[[], torch.Tensor], *, backward: bool) -> int:
+    """FLOPs of a forward pass, and of the backward pass too where asked."""
+    with torch.set_grad_enabled(backward), FlopCounterMode(display=False) as counter:
+        output = run()
+        if backward:
+            output.sum().backward()
+    return counter.get_total_flops()
+
+
+def flop_row(case: Case, direction: str) -> FlopRow:
+    """One direction of one case."""
+    model = case.build()
+    training: Training = "trained"
+    recompute: Recompute = "none"
+    if direction == "frozen_with_grad":
+        training = "frozen_with_grad"
+        freeze(model)
+        need_gradient(model.get_submodule(case.entry))
+    if direction in ("layers", "layers_early_stop"):
+        recompute = direction
+        need_gradient(model.get_submodule(case.entry))
+        model.activation_checkpointing_enable({"use_reentrant": direction == "layers"})
+    backward = direction != "forward"
+    ours = sum(
+        np.sum(training_flops(part, training, recompute=recompute) if backward else part.total)
+        for part in case.parts
+    )
+    counter = counted(lambda: case.run(model), backward=backward)
+    return FlopRow(model=case.name, direction=direction, ours=float(ours), counter=counter)
+
+
+def flop_rows(cases: Iterator[Case]) -> Iterator[FlopRow]:
+    """Every direction of every case."""
+    for case in cases:
+        for direction in DIRECTIONS:
+            yield flop_row(case, direction)
+
+
+def freeze(model: nn.Module) -> None:
+    """Stop every parameter from learning."""
+    for parameter in model.parameters():
+        parameter.requires_grad_(False)
+
+
+def need_gradient(module: nn.Module) -> None:
+    """Make what the module returns need a gradient, as inputs before a frozen model do."""
+    module.register_forward_hook(
+        lambda _module, _inputs, output: output if output.requires_grad else output.requires_grad_()
+    )
+
+
+class LowRank(nn.Module):
+    """A frozen linear layer beside a trained product of two thin ones (LoRA, Hu et al. 2021)."""
+
+    def __init__(self, base: nn.Linear, rank: int) -> None:
+        super().__init__()
+        self.base = base.requires_grad_(False)
+        with torch.device("meta"):
+            self.down = nn.Linear(base.in_features, rank, bias=False)
+            self.up = nn.Linear(rank, base.out_features, bias=False)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.base(inputs) + self.up(self.down(inputs))
+
+
+def add_low_rank(model: nn.Module, names: tuple[str, ...], rank: int) -> int:
+    """Freeze the model, put low-rank layers beside the named linear ones; how many there are."""
+    freeze(model)
+    places = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in names]
+    for place in places:
+        parent, _, child = place.rpartition(".")
+        owner = model.get_submodule(parent)
+        setattr(owner, child, LowRank(getattr(owner, child), rank))
+    return len(places)

@@ -110,8 +110,8 @@ class FlopsCost:
             'text-only()'
         """
         return cls(
-            language=language_dims(config),
             vision=vision_dims(config),
+            language=language_dims(config),
             rule=family_rule(config) if rule is None else rule,
             **options,
         )

@@ -1,8 +1,14 @@
 """Fixtures that all tests share."""
 
+import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("dev", deadline=None, print_blob=True, max_examples=50)
+settings.register_profile("ci", deadline=None, print_blob=True, max_examples=200)
+settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 
 @pytest.fixture(scope="session")

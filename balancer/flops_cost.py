@@ -18,7 +18,7 @@ from balancer.flops import (
     projector_forward,
     vision_forward,
 )
-from balancer.model_config import family_rule, language_dims, vision_dims
+from balancer.model_config import audio_dims, family_rule, language_dims, vision_dims
 from balancer.samples import SampleTable
 from balancer.tokens import MediaCounts, TokenRule, illegal_media
 from balancer.training_flops import Recompute, Training, training_flops
@@ -92,10 +92,12 @@ class FlopsCost:
         """Cost model of a Hugging Face model from its `config.json` as a dictionary.
 
         Reads Qwen2-VL, 2.5-VL and 3-VL, LLaVA and LLaVA-NeXT, Idefics3 and SmolVLM, InternVL,
-        Pixtral, Mistral 3, and text models of the Llama kind, dense or mixture of experts.
+        Pixtral, Mistral 3, Qwen2-Audio, Voxtral, and text models of the Llama kind, dense or
+        mixture of experts.
 
         Args:
-            config: The whole dictionary, `text_config` and `vision_config` nested as saved.
+            config: The whole dictionary, `text_config`, `vision_config` and `audio_config` nested
+                as saved.
             rule: Token rule; the family's own, with its default pixel budget, when `None`.
             options: Other attributes of the cost model, `vision_training` for example.
 
@@ -111,6 +113,7 @@ class FlopsCost:
         """
         return cls(
             vision=vision_dims(config),
+            audio=audio_dims(config),
             language=language_dims(config),
             rule=family_rule(config) if rule is None else rule,
             **options,

@@ -2,16 +2,14 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from math import prod
 from typing import Any
 
-from balancer.dimensions import LanguageDims, VisionDims
+from balancer.config_keys import Config, number, optional, present, side, whole
+from balancer.dimensions import AudioDims, LanguageDims, VisionDims
 from balancer.errors import ArgumentError
 from balancer.tokens import TokenRule, token_rule
 
-__all__ = ["family_rule", "language_dims", "vision_dims"]
-
-Config = Mapping[str, Any]
+__all__ = ["audio_dims", "family_rule", "language_dims", "vision_dims"]
 
 _RULES = {
     "idefics3": "idefics3",
@@ -19,7 +17,6 @@ _RULES = {
     "llava": "llava-1.5",
     "llava_next": "llava-next",
     "mistral3": "mistral-small-3.1",
-    "pixtral": "pixtral",
     "qwen2_5_vl": "qwen2.5-vl",
     "qwen2_vl": "qwen2-vl",
     "qwen3_vl": "qwen3-vl",
@@ -55,8 +52,8 @@ def family_rule(config: Config) -> TokenRule:
         return token_rule("pixtral")
     settings: dict[str, Any] = {}
     if name in ("internvl", "llava-1.5", "llava-next"):
-        side = "image_size" if name == "llava-1.5" else "tile_size"
-        settings = {side: _side(vision, "image_size"), "patch_size": _side(vision, "patch_size")}
+        size = "image_size" if name == "llava-1.5" else "tile_size"
+        settings = {size: side(vision, "image_size"), "patch_size": side(vision, "patch_size")}
     if name == "llava-next" and config.get("image_grid_pinpoints"):
         settings["grid_pinpoints"] = tuple(map(tuple, config["image_grid_pinpoints"]))
     return token_rule(name, **settings)
@@ -81,26 +78,26 @@ def language_dims(config: Config) -> LanguageDims:
             f"{where} has model_type {text.get('model_type')!r}; known language models: "
             f"{', '.join(_GATED_TEXT)}; for others give LanguageDims yourself"
         )
-    depth = _whole(text, where, "num_hidden_layers")
-    experts = _optional(text, "num_experts", "num_local_experts") or 0
+    depth = whole(text, where, "num_hidden_layers")
+    experts = optional(text, "num_experts", "num_local_experts") or 0
     dense_layers = _dense_layers(text, depth) if experts else 0
-    mlp_width = _whole(text, where, "intermediate_size")
+    mlp_width = whole(text, where, "intermediate_size")
     return LanguageDims(
         depth=depth,
-        width=_whole(text, where, "hidden_size"),
-        num_heads=_whole(text, where, "num_attention_heads"),
-        num_kv_heads=_optional(text, "num_key_value_heads"),
-        head_dim=_optional(text, "head_dim"),
+        width=whole(text, where, "hidden_size"),
+        num_heads=whole(text, where, "num_attention_heads"),
+        num_kv_heads=optional(text, "num_key_value_heads"),
+        head_dim=optional(text, "head_dim"),
         mlp_width=mlp_width,
         gated_mlp=True,
-        vocab_size=_optional(text, "vocab_size") or _whole(config, "config", "vocab_size"),
+        vocab_size=optional(text, "vocab_size") or whole(config, "config", "vocab_size"),
         num_experts=experts,
-        experts_per_token=_whole(text, where, "num_experts_per_tok") if experts else 0,
-        expert_width=(_optional(text, "moe_intermediate_size") or mlp_width) if experts else 0,
-        shared_expert_width=_optional(text, "shared_expert_intermediate_size") or 0,
-        shared_expert_gate=bool(_optional(text, "shared_expert_intermediate_size")),
+        experts_per_token=whole(text, where, "num_experts_per_tok") if experts else 0,
+        expert_width=(optional(text, "moe_intermediate_size") or mlp_width) if experts else 0,
+        shared_expert_width=optional(text, "shared_expert_intermediate_size") or 0,
+        shared_expert_gate=bool(optional(text, "shared_expert_intermediate_size")),
         dense_layers=dense_layers,
-        sliding_window=_optional(text, "sliding_window"),
+        sliding_window=optional(text, "sliding_window"),
         sliding_layers=_sliding_layers(text, depth),
     )
 
@@ -118,45 +115,76 @@ def vision_dims(config: Config) -> VisionDims | None:
     return reader(config["vision_config"], config)
 
 
+def audio_dims(config: Config) -> AudioDims | None:
+    """Dimensions of the audio encoder and its projector; `None` for a model without one.
+
+    Raises:
+        ArgumentError: The family is not known, or a dimension is missing.
+    """
+    if "audio_config" not in config:
+        return None
+    audio, model_type = config["audio_config"], config.get("model_type")
+    where, text = _text_config(config)
+    text_width = whole(text, where, "hidden_size")
+    if model_type not in ("qwen2_audio", "voxtral"):
+        raise ArgumentError(
+            f"config has model_type {model_type!r}; known models with an audio part: qwen2_audio, "
+            "voxtral; for others give AudioDims yourself"
+        )
+    width = whole(audio, "audio_config", "d_model", "hidden_size")
+    mlp_width = whole(audio, "audio_config", "encoder_ffn_dim", "intermediate_size")
+    pooled = model_type == "qwen2_audio"  # averages pairs; Voxtral joins positions to mlp_width
+    return AudioDims(
+        depth=whole(audio, "audio_config", "encoder_layers", "num_hidden_layers"),
+        width=width,
+        num_heads=whole(audio, "audio_config", "encoder_attention_heads", "num_attention_heads"),
+        mlp_width=mlp_width,
+        mel_bins=whole(audio, "audio_config", "num_mel_bins"),
+        pool=2 if pooled else 1,
+        merge=1 if pooled else mlp_width // width,
+        projector_widths=(text_width,) if pooled else (text_width, text_width),
+    )
+
+
 def _qwen2_vision(vision: Config, config: Config) -> VisionDims:
     """Qwen2-VL calls the encoder's width `embed_dim`; `hidden_size` is that of the language."""
-    width = _whole(vision, "vision_config", "embed_dim")
-    mlp_width = int(width * _number(vision, "vision_config", "mlp_ratio"))
-    return _qwen(vision, width, mlp_width, _whole(vision, "vision_config", "hidden_size"))
+    width = whole(vision, "vision_config", "embed_dim")
+    mlp_width = int(width * number(vision, "vision_config", "mlp_ratio"))
+    return _qwen(vision, width, mlp_width, whole(vision, "vision_config", "hidden_size"))
 
 
 def _qwen25_vision(vision: Config, config: Config) -> VisionDims:
     dims = _qwen_hidden(vision)
-    patch = _side(vision, "patch_size", "spatial_patch_size")
-    full = _present(vision, "vision_config", "fullatt_block_indexes")
+    patch = side(vision, "patch_size", "spatial_patch_size")
+    full = present(vision, "vision_config", "fullatt_block_indexes")
     return replace(
         dims,
         gated_mlp=True,
-        window=_whole(vision, "vision_config", "window_size") // patch,
+        window=whole(vision, "vision_config", "window_size") // patch,
         full_attention_layers=len(full),
     )
 
 
 def _qwen3_vision(vision: Config, config: Config) -> VisionDims:
-    deepstack = _present(vision, "vision_config", "deepstack_visual_indexes")
+    deepstack = present(vision, "vision_config", "deepstack_visual_indexes")
     return replace(_qwen_hidden(vision), num_projectors=1 + len(deepstack))
 
 
 def _qwen_hidden(vision: Config) -> VisionDims:
-    width = _whole(vision, "vision_config", "hidden_size")
-    mlp_width = _whole(vision, "vision_config", "intermediate_size")
-    return _qwen(vision, width, mlp_width, _whole(vision, "vision_config", "out_hidden_size"))
+    width = whole(vision, "vision_config", "hidden_size")
+    mlp_width = whole(vision, "vision_config", "intermediate_size")
+    return _qwen(vision, width, mlp_width, whole(vision, "vision_config", "out_hidden_size"))
 
 
 def _qwen(vision: Config, width: int, mlp_width: int, out_width: int) -> VisionDims:
-    merge = _whole(vision, "vision_config", "spatial_merge_size") ** 2
-    patch = _side(vision, "patch_size", "spatial_patch_size")
-    frames = _whole(vision, "vision_config", "temporal_patch_size")
-    channels = _optional(vision, "in_channels", "in_chans") or 3
+    merge = whole(vision, "vision_config", "spatial_merge_size") ** 2
+    patch = side(vision, "patch_size", "spatial_patch_size")
+    frames = whole(vision, "vision_config", "temporal_patch_size")
+    channels = optional(vision, "in_channels", "in_chans") or 3
     return VisionDims(
-        depth=_whole(vision, "vision_config", "depth"),
+        depth=whole(vision, "vision_config", "depth"),
         width=width,
-        num_heads=_whole(vision, "vision_config", "num_heads"),
+        num_heads=whole(vision, "vision_config", "num_heads"),
         mlp_width=mlp_width,
         patch_values=channels * frames * patch**2,
         merge=merge,
@@ -175,17 +203,17 @@ _QWEN: dict[str, Callable[[Config, Config], VisionDims]] = {
 def _tower(vision: Config, config: Config) -> VisionDims:
     """CLIP, SigLIP, InternViT or Pixtral encoder with the projector of the family around it."""
     tower = str(vision.get("model_type"))
-    width = _whole(vision, "vision_config", "hidden_size")
+    width = whole(vision, "vision_config", "hidden_size")
     where, text = _text_config(config)
-    merge, projector_widths = _projector(config, width, _whole(text, where, "hidden_size"))
-    patch = _side(vision, "patch_size")
+    merge, projector_widths = _projector(config, width, whole(text, where, "hidden_size"))
+    patch = side(vision, "patch_size")
     return VisionDims(
-        depth=_whole(vision, "vision_config", "num_hidden_layers"),
+        depth=whole(vision, "vision_config", "num_hidden_layers"),
         width=width,
-        num_heads=_whole(vision, "vision_config", "num_attention_heads"),
-        mlp_width=_whole(vision, "vision_config", "intermediate_size"),
+        num_heads=whole(vision, "vision_config", "num_attention_heads"),
+        mlp_width=whole(vision, "vision_config", "intermediate_size"),
         gated_mlp=tower == "pixtral",
-        patch_values=(_optional(vision, "num_channels") or 3) * patch**2,
+        patch_values=(optional(vision, "num_channels") or 3) * patch**2,
         merge=merge,
         projector_widths=projector_widths,
         prefix_tokens=1 if tower in ("clip_vision_model", "internvl_vision") else 0,
@@ -196,12 +224,12 @@ def _projector(config: Config, width: int, text_width: int) -> tuple[int, tuple[
     """Patches joined before the projector, and the outputs of its linear layers."""
     model_type = config["model_type"]
     if model_type in ("idefics3", "smolvlm"):  # pixel shuffle, one linear layer
-        return _whole(config, "config", "scale_factor") ** 2, (text_width,)
+        return whole(config, "config", "scale_factor") ** 2, (text_width,)
     if model_type == "internvl":  # pixel shuffle by `downsample_ratio`, two linear layers
-        ratio = _number(config, "config", "downsample_ratio")
+        ratio = number(config, "config", "downsample_ratio")
         return round(1 / ratio) ** 2, (text_width, text_width)
     if model_type == "mistral3":  # a merging layer back to the encoder's width, then two
-        merge = _whole(config, "config", "spatial_merge_size") ** 2
+        merge = whole(config, "config", "spatial_merge_size") ** 2
         return merge, (width, text_width, text_width)
     return 1, (text_width, text_width)
 
@@ -226,46 +254,13 @@ def _text_config(config: Config) -> tuple[str, Config]:
 def _dense_layers(text: Config, depth: int) -> int:
     """Layers without experts: those listed, and those between the sparse steps (Qwen-MoE)."""
     listed = set(text.get("mlp_only_layers") or ())
-    step = _optional(text, "decoder_sparse_step") or 1
+    step = optional(text, "decoder_sparse_step") or 1
     return sum(layer in listed or (layer + 1) % step != 0 for layer in range(depth))
 
 
 def _sliding_layers(text: Config, depth: int) -> int:
-    if _optional(text, "sliding_window") is None or text.get("use_sliding_window") is False:
+    if optional(text, "sliding_window") is None or text.get("use_sliding_window") is False:
         return 0
     if text.get("layer_types"):
         return sum(kind == "sliding_attention" for kind in text["layer_types"])
-    return max(0, depth - (_optional(text, "max_window_layers") or 0))
-
-
-def _present(config: Config, where: str, *keys: str) -> Any:
-    for key in keys:
-        if config.get(key) is not None:
-            return config[key]
-    raise ArgumentError(
-        f"{where} lacks {' or '.join(keys)} (model_type {config.get('model_type')!r}); a saved "
-        "config.json leaves out what equals the defaults of its class: pass "
-        "AutoConfig.from_pretrained(path).to_dict() of transformers, or add the key"
-    )
-
-
-def _number(config: Config, where: str, key: str) -> float:
-    return float(_present(config, where, key))
-
-
-def _whole(config: Config, where: str, *keys: str) -> int:
-    return int(_present(config, where, *keys))
-
-
-def _optional(config: Config, *keys: str) -> int | None:
-    for key in keys:
-        if config.get(key) is not None:
-            return int(config[key])
-    return None
-
-
-def _side(vision: Config, *keys: str) -> int:
-    """Side of a square patch, given as one number or as (height, width)."""
-    value = _present(vision, "vision_config", *keys)
-    sides = tuple(value) if isinstance(value, (list, tuple)) else (value, value)
-    return int(prod(sides) ** 0.5)
+    return max(0, depth - (optional(text, "max_window_layers") or 0))

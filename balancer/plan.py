@@ -3,10 +3,11 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import IntEnum
 from os import PathLike
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from balancer.bounds import Certificate
 from balancer.cost import Costs
 from balancer.errors import ArgumentError, PlanError
+from balancer.plan_check import cell_amounts, check_conservation, check_limits, check_offsets
 from balancer.topology import Limits, Topology
 
 __all__ = ["Flag", "Plan"]
@@ -203,6 +205,10 @@ class Plan:
             first_step=plans[0].first_step,
         )
 
+    def replace_dropped(self, dropped: NDArray[np.int64]) -> "Plan":
+        """The same plan with another list of ids that are not delivered."""
+        return replace(self, dropped=dropped)
+
     def save(self, path: str | PathLike[str]) -> None:
         """Write the plan as an `.npz` file (without pickle) that `load` reads back."""
         header = {
@@ -228,7 +234,7 @@ class Plan:
             with np.load(path, allow_pickle=False) as file:
                 header = json.loads(str(file["header"]))
                 arrays = {name: file[name] for name in _ARRAYS}
-        except (KeyError, ValueError, EOFError) as error:
+        except (KeyError, ValueError, EOFError, BadZipFile) as error:
             raise PlanError(f"{path} is not a saved plan ({error})") from error
         if header["format"] != _FORMAT:
             raise PlanError(
@@ -257,69 +263,23 @@ class Plan:
         Raises:
             PlanError: A promise is broken; the message names the first sample or microbatch.
         """
-        check_plan(self, costs, expected_ids)
+        cells = int(self.step_slots[-1]) * self.topology.dp_size
+        check_offsets(self.offsets, len(self.sample_ids), cells)
+        check_conservation(
+            self.sample_ids[self.flags == Flag.REAL],
+            self.dropped,
+            None if expected_ids is None else np.asarray(expected_ids, np.int64),
+        )
+        lone = np.diff(self.offsets) == 1
+        lone &= np.isin(self.sample_ids[self.offsets[:-1]], self.alone)
+        check_limits(self.amounts(costs), lone, self.topology.limits)
+
+    def amounts(self, costs: Costs) -> dict[str, NDArray[np.int64]]:
+        """Tokens, patches, images and samples of each microbatch, int64, in order of `offsets`.
+
+        Under the padded layout `tokens` is what is allocated: samples times the longest.
+        """
+        return cell_amounts(self.sample_ids, self.offsets, self.topology.limits.layout, costs)
 
 
 _ARRAYS = ("sample_ids", "flags", "offsets", "step_slots", "dropped", "alone")
-
-
-def check_plan(plan: Plan, costs: Costs, expected_ids: ArrayLike | None) -> None:
-    """Raise PlanError unless `plan` keeps its promises; see `Plan.check`."""
-    cells = int(plan.step_slots[-1]) * plan.topology.dp_size
-    if len(plan.offsets) != cells + 1 or plan.offsets[-1] != len(plan.sample_ids):
-        raise PlanError(
-            f"the plan has {len(plan.offsets) - 1} microbatches, its steps need {cells}: "
-            "some rank would run another number than the others"
-        )
-    empty = np.flatnonzero(np.diff(plan.offsets) <= 0)
-    if empty.size:
-        raise PlanError(f"microbatch {empty[0]} of the plan is empty")
-    _check_conservation(plan, expected_ids)
-    _check_limits(plan, costs)
-
-
-def _check_conservation(plan: Plan, expected_ids: ArrayLike | None) -> None:
-    real = plan.sample_ids[plan.flags == Flag.REAL]
-    ids, counts = np.unique(np.concatenate([real, plan.dropped]), return_counts=True)
-    if (counts > 1).any():
-        raise PlanError(f"sample {ids[counts > 1][0]} is delivered twice, or delivered and dropped")
-    if expected_ids is not None:
-        expected = np.unique(np.asarray(expected_ids, np.int64))
-        lost, foreign = np.setdiff1d(expected, ids), np.setdiff1d(ids, expected)
-        if lost.size:
-            raise PlanError(f"sample {lost[0]} is neither delivered nor reported as dropped")
-        if foreign.size:
-            raise PlanError(f"sample {foreign[0]} is in the plan but was not to be planned")
-
-
-def _check_limits(plan: Plan, costs: Costs) -> None:
-    lone = np.isin(plan.sample_ids[plan.offsets[:-1]], plan.alone) & (np.diff(plan.offsets) == 1)
-    amounts = cell_amounts(plan, costs)
-    for name, limit in plan.topology.limits.given.items():
-        over = np.flatnonzero((amounts[name] > limit) & ~lone)
-        if over.size:
-            raise PlanError(
-                f"microbatch {over[0]} of the plan holds {amounts[name][over[0]]} {name}, more "
-                f"than max_{name}={limit}"
-            )
-
-
-def cell_amounts(plan: Plan, costs: Costs) -> dict[str, NDArray[np.int64]]:
-    """What each microbatch holds of every amount a limit can be set on, int64.
-
-    Under the padded layout `tokens` is what is allocated: samples times the longest.
-    """
-    starts = plan.offsets[:-1]
-    ids = plan.sample_ids
-    columns = {
-        "tokens": costs.tokens[ids],
-        "patches": costs.patches[ids],
-        "images": costs.images[ids],
-        "samples": np.ones(ids.shape, np.int64),
-    }
-    if not len(ids):
-        return {name: np.zeros(0, np.int64) for name in columns}
-    amounts = {name: np.add.reduceat(column, starts) for name, column in columns.items()}
-    if plan.topology.limits.layout == "padded":
-        amounts["tokens"] = np.diff(plan.offsets) * np.maximum.reduceat(columns["tokens"], starts)
-    return amounts

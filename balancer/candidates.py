@@ -1,0 +1,168 @@
+"""Candidate placements of a step, and the choice of the best of them."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancer.bounds import step_bound
+from balancer.errors import CapacityError
+from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ranks
+from balancer.kernels.refine import refine
+from balancer.kernels.slots import place_in_slots
+from balancer.kernels.steptime import line_loads, step_value
+from balancer.problem import StepProblem
+from balancer.topology import Topology
+
+__all__ = ["Candidate", "given_order", "quantised_time", "solve"]
+
+_GOOD_ENOUGH = 1.001
+"""Step time over its bound at which no further candidate is tried."""
+
+_SLOT_SLACK = 1.02
+"""How far a slot may be overfilled: less leaves gaps, more makes the slots unequal."""
+
+_MAX_EXCHANGES = 100_000
+"""Moves and swaps that refinement evaluates for a step: a few milliseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """An assignment of a step's items to cells `slot * dp_size + rank`, and its step time.
+
+    Attributes:
+        name: How the assignment was found.
+        cells: Cell of each item, int64.
+        value: Quantised step time.
+    """
+
+    name: str
+    cells: NDArray[np.int64]
+    value: int
+
+
+def given_order(by_id: NDArray[np.int64], dp_size: int, num_slots: int) -> NDArray[np.int64]:
+    """Cells of the given order: position p goes to rank p mod dp_size, then slot after slot.
+
+    This is what torch's DistributedSampler and fixed-size microbatches do.
+    """
+    rank, local = by_id % dp_size, by_id // dp_size
+    per_rank = -(-len(by_id) // dp_size)
+    return (local * num_slots // per_rank) * dp_size + rank
+
+
+def quantised_time(problem: StepProblem, topology: Topology, cells: NDArray[np.int64]) -> int:
+    """Quantised step time of an assignment."""
+    num_groups = int(cells.max()) // topology.dp_size + 1
+    if topology.barrier == "step":
+        num_groups = 1
+    load = line_loads(cells, problem.costs, problem.num_modules, topology.dp_size, num_groups)
+    return int(step_value(load, problem.num_modules, topology.dp_size))
+
+
+def solve(
+    problem: StepProblem, topology: Topology, by_id: NDArray[np.int64], step: int
+) -> tuple[Candidate, int, int, str]:
+    """Best candidate for the fewest microbatches that fit, with the lower bound of the step."""
+    bound, binds = step_bound(problem, topology.dp_size)
+    most = topology.max_microbatches or max(problem.num_items, topology.num_microbatches)
+    num_slots = max(topology.num_microbatches, _fewest_slots(problem, topology.dp_size))
+    best = None
+    while best is None and num_slots <= most:
+        best = _best_candidate(problem, topology, num_slots, bound, by_id)
+        num_slots += best is None
+    if best is None:
+        fitting = max(most + 1, num_slots)
+        while _best_candidate(problem, topology, fitting, bound, by_id) is None:
+            fitting += 1
+        raise CapacityError(
+            f"the samples of step {step} do not fit {topology.dp_size} ranks x max_microbatches="
+            f"{most} under {topology.limits.given}; set max_microbatches to {fitting} or to None, "
+            "or raise the limits"
+        )
+    return best, num_slots, bound, binds
+
+
+def _fewest_slots(problem: StepProblem, dp_size: int) -> int:
+    """Microbatches a rank needs at least, from the sum of each amount."""
+    if not problem.caps.size:
+        return 1
+    sums = problem.amounts.reshape(-1, problem.caps.size).sum(axis=0)
+    return int((-(-sums // (problem.caps * dp_size))).max())
+
+
+def _best_candidate(
+    problem: StepProblem, topology: Topology, num_slots: int, bound: int, by_id: NDArray[np.int64]
+) -> Candidate | None:
+    """The best of all candidates that keep the limits, refined; None where there is none."""
+    num_groups = 1 if topology.barrier == "step" else num_slots
+    goal = int(bound * _GOOD_ENOUGH)
+    best: Candidate | None = None
+    for name, cells in _placements(problem, topology, num_slots):
+        if cells.min() < 0:
+            continue
+        fill_empty(problem.order, num_slots * topology.dp_size, cells)
+        value = quantised_time(problem, topology, cells)
+        if best is None or value < best.value:
+            best = Candidate(name, cells, value)
+        if best.value <= goal:
+            break
+    if best is not None and best.value > goal:
+        value = refine(
+            best.cells, problem.costs, problem.num_modules, problem.amounts, problem.caps,
+            problem.padded, topology.dp_size, num_slots, num_groups, goal, _MAX_EXCHANGES,
+        )  # fmt: skip
+        best = Candidate(best.name, best.cells, int(value))
+    if num_slots == topology.num_microbatches:
+        cells = given_order(by_id, topology.dp_size, num_slots)
+        value = quantised_time(problem, topology, cells)
+        if (best is None or value < best.value) and _keeps_limits(problem, topology, cells):
+            best = Candidate("given order", cells, value)
+    return best
+
+
+def _placements(
+    problem: StepProblem, topology: Topology, num_slots: int
+) -> Iterator[tuple[str, NDArray[np.int64]]]:
+    """Candidate placements, the most promising first."""
+    limits = (problem.amounts, problem.caps, problem.padded)
+    size = (topology.dp_size, num_slots)
+    if topology.barrier == "microbatch" and num_slots > 1:
+        yield (
+            "slots",
+            place_in_slots(
+                problem.order, problem.costs, problem.num_modules, *limits, *size, _SLOT_SLACK
+            ),
+        )
+    yield (
+        "vector greedy",
+        place_on_ranks(problem.order, problem.shares, problem.num_share_modules, *limits, *size),
+    )
+    dearest = np.argsort(-problem.totals, kind="stable")
+    yield "scalar greedy", place_on_ranks(dearest, problem.totals, 1, *limits, *size)
+    if problem.caps.size:
+        amounts = problem.amounts.reshape(-1, problem.caps.size)
+        tightest = (amounts / problem.caps).max(axis=1)
+        order = np.argsort(-tightest, kind="stable")
+        yield "best fit", place_by_amount(order, *limits, size[0] * size[1])
+
+
+def _keeps_limits(problem: StepProblem, topology: Topology, cells: NDArray[np.int64]) -> bool:
+    """Whether an assignment leaves no microbatch empty and breaks no cap."""
+    num_cells = topology.dp_size * topology.num_microbatches
+    count = np.bincount(cells, minlength=num_cells)
+    if problem.num_items >= num_cells and not count.all():
+        return False
+    amounts = problem.amounts.reshape(problem.num_items, problem.caps.size)
+    for column, cap in enumerate(problem.caps):
+        if problem.padded and column == 0:
+            longest = np.zeros(num_cells, np.int64)
+            np.maximum.at(longest, cells, amounts[:, 0])
+            held = longest * count
+        else:
+            held = np.zeros(num_cells, np.int64)
+            np.add.at(held, cells, amounts[:, column])
+        if (held > cap).any():
+            return False
+    return True

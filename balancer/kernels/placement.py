@@ -1,0 +1,122 @@
+"""Greedy placements of a step's samples on ranks and microbatches.
+
+All kernels take items by position: `order` lists them dearest first; `shares[i * num_modules + k]`
+is item i's cost in module k as a share of the module's total (int64, all modules on one scale);
+amounts and caps are as in `balancer.kernels.limits`. They return the cell `slot * dp_size + rank`
+of each item, or -1 for an item that fitted nowhere.
+"""
+
+import numpy as np
+from numba import njit
+
+from balancer.kernels.limits import fits, put
+
+__all__ = ["fill_empty", "place_by_amount", "place_on_ranks"]
+
+
+@njit(nogil=True)
+def _rank_for(item, shares, num_modules, load, tried):
+    """Bin whose largest module load after adding `item` is least; then squares, then index."""
+    best, best_peak, best_squares = -1, np.int64(0), 0.0
+    for b in range(tried.size):
+        if tried[b]:
+            continue
+        peak, squares = np.int64(0), 0.0
+        for k in range(num_modules):
+            after = load[b * num_modules + k] + shares[item * num_modules + k]
+            if after > peak:
+                peak = after
+            squares += float(after) * float(after)
+        if best < 0 or peak < best_peak or (peak == best_peak and squares < best_squares):
+            best, best_peak, best_squares = b, peak, squares
+    return best
+
+
+@njit(nogil=True)
+def place_on_ranks(order, shares, num_modules, amounts, caps, padded, dp_size, num_slots):
+    """Vector greedy: each item to the rank, then to the microbatch of it, that it loads least.
+
+    O(num_items * (dp_size + num_slots) * num_modules) while the limits leave room.
+    """
+    num_items, num_cells = order.size, dp_size * num_slots
+    cells = np.full(num_items, -1, np.int64)
+    rank_load = np.zeros(dp_size * num_modules, np.int64)
+    cell_load = np.zeros(num_cells * num_modules, np.int64)  # rank-major: a rank's cells together
+    used = np.zeros(num_cells * caps.size, np.int64)
+    count = np.zeros(num_cells, np.int64)
+    longest = np.zeros(num_cells, np.int64)
+    tried = np.zeros(dp_size, np.bool_)
+    full = np.zeros(num_slots, np.bool_)
+    for t in range(num_items):
+        item = order[t]
+        tried[:] = False
+        for _ in range(dp_size):
+            rank = _rank_for(item, shares, num_modules, rank_load, tried)
+            for slot in range(num_slots):
+                full[slot] = not fits(
+                    item, slot * dp_size + rank, amounts, caps, padded, used, count, longest
+                )
+            begin = rank * num_slots * num_modules
+            own = cell_load[begin : begin + num_slots * num_modules]
+            slot = _rank_for(item, shares, num_modules, own, full)
+            if slot >= 0:
+                cell = slot * dp_size + rank
+                cells[item] = cell
+                put(item, cell, amounts, caps.size, used, count, longest)
+                for k in range(num_modules):
+                    own[slot * num_modules + k] += shares[item * num_modules + k]
+                    rank_load[rank * num_modules + k] += shares[item * num_modules + k]
+                break
+            tried[rank] = True
+    return cells
+
+
+@njit(nogil=True)
+def place_by_amount(order, amounts, caps, padded, num_cells):
+    """Best-fit: each item to the fullest microbatch it fits, `order` being largest amount first.
+
+    Fullness is measured on the item's own tightest cap. Best-fit decreasing needs at most
+    11/9 of the fewest possible cells, plus 6/9, for one cap (Johnson, 1973; Dosa, 2007).
+    """
+    num_caps = caps.size
+    cells = np.full(order.size, -1, np.int64)
+    used = np.zeros(num_cells * num_caps, np.int64)
+    count = np.zeros(num_cells, np.int64)
+    longest = np.zeros(num_cells, np.int64)
+    for t in range(order.size):
+        item = order[t]
+        tightest, tightness = 0, -1.0
+        for a in range(num_caps):
+            share = amounts[item * num_caps + a] / caps[a]
+            if share > tightness:
+                tightest, tightness = a, share
+        best, best_used = -1, np.int64(-1)
+        for cell in range(num_cells):
+            if used[cell * num_caps + tightest] > best_used and fits(
+                item, cell, amounts, caps, padded, used, count, longest
+            ):
+                best, best_used = cell, used[cell * num_caps + tightest]
+        if best >= 0:
+            cells[item] = best
+            put(item, best, amounts, num_caps, used, count, longest)
+    return cells
+
+
+@njit(nogil=True)
+def fill_empty(order, num_cells, cells):
+    """Give every empty cell the cheapest item that does not leave its own cell empty, in place.
+
+    Any single item fits an empty cell; with fewer items than cells some stay empty.
+    """
+    count = np.zeros(num_cells, np.int64)
+    for item in range(cells.size):
+        count[cells[item]] += 1
+    t = order.size - 1
+    for cell in range(num_cells):
+        while count[cell] == 0 and t >= 0:
+            item = order[t]
+            if count[cells[item]] > 1:
+                count[cells[item]] -= 1
+                count[cell] += 1
+                cells[item] = cell
+            t -= 1

@@ -1,0 +1,226 @@
+"""EpochPlanner: any step of any epoch, planned from its number alone."""
+
+import hashlib
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from balancer.cost import Costs
+from balancer.errors import ArgumentError, CapacityError, PlanError
+from balancer.kernels.order import permuted
+from balancer.plan import Flag, Plan
+from balancer.step_planner import Oversize, oversize_ids, plan_from_assignment, plan_step
+from balancer.topology import Topology, check_choice, check_count
+
+__all__ = ["EpochPlanner", "Tail", "plan_from_assignment", "plan_step"]
+
+Tail = Literal["drop", "pad", "filler"]
+
+_VERSION = 1
+"""Raised whenever the same inputs would give another plan than before."""
+
+
+class EpochPlanner:
+    """Plans the steps of every epoch; a step's plan depends on nothing but its number.
+
+    Membership is strict: step `s` of an epoch holds the samples that a plain shuffled loader of
+    `global_batch_size` would give it, positions `s * global_batch_size` onwards of the epoch's
+    order; only their rank and microbatch are chosen. The order is a permutation keyed by
+    `(seed, epoch)`, computed where it is needed: seeking to any step is O(global_batch_size).
+
+    Attributes:
+        costs: Costs of all samples, rows by sample id.
+        topology: Ranks, microbatches, barrier and limits.
+        global_batch_size: Samples of a step over all ranks.
+        seed: Seed of the order.
+        shuffle: Whether epochs are shuffled; else the order is that of the ids.
+        oversize: Policy for samples over a limit: `"error"`, `"drop"` or `"alone"`.
+        tail: Policy for the last, incomplete step: `"drop"` it, `"pad"` it with flagged repeats
+            from the start of the epoch, or run it short, with a flagged `"filler"` where a
+            microbatch would have no sample.
+        num_steps: Steps of an epoch, the same for every epoch.
+
+    Raises:
+        ArgumentError: A number or choice is not allowed, or a step has fewer samples than
+            microbatches.
+        CapacityError: A sample is over a limit and `oversize` is `"error"`; or an average step
+            does not fit the microbatches.
+        PlanError: There is no sample, or none in a complete step under `tail="drop"`.
+
+    Example:
+        >>> costs = Costs.from_values(range(1, 9))
+        >>> planner = EpochPlanner(costs, Topology(dp_size=2), global_batch_size=4)
+        >>> planner.num_steps
+        2
+        >>> plan = planner.plan(epoch=0, step=1)
+        >>> sorted(plan.sample_ids.tolist()) == sorted(planner.step_ids(0, 1)[0].tolist())
+        True
+    """
+
+    def __init__(
+        self,
+        costs: Costs,
+        topology: Topology,
+        *,
+        global_batch_size: int,
+        seed: int = 0,
+        shuffle: bool = True,
+        oversize: Oversize = "error",
+        tail: Tail = "drop",
+    ) -> None:
+        check_count("global_batch_size", global_batch_size)
+        check_count("seed", seed, least=0)
+        check_choice("oversize", oversize, get_args(Oversize))
+        check_choice("tail", tail, get_args(Tail))
+        cells = topology.dp_size * topology.num_microbatches
+        if global_batch_size < cells:
+            raise ArgumentError(
+                f"global_batch_size is {global_batch_size}, fewer samples than dp_size="
+                f"{topology.dp_size} x num_microbatches={topology.num_microbatches} = {cells} "
+                f"microbatches; raise it to at least {cells}, or lower num_microbatches"
+            )
+        self.costs = costs
+        self.topology = topology
+        self.global_batch_size = int(global_batch_size)
+        self.seed = int(seed)
+        self.shuffle = bool(shuffle)
+        self.oversize = oversize
+        self.tail = tail
+        over = oversize_ids(costs, topology, oversize, sample_ids=None)
+        self._oversize_dropped = over if oversize == "drop" else over[:0]
+        self._kept = (
+            np.setdiff1d(np.arange(len(costs)), over) if self._oversize_dropped.size else None
+        )
+        self._num_samples = len(costs) - len(self._oversize_dropped)
+        self._slots_of_epoch: dict[int, NDArray[np.int64]] = {}
+        whole, rest = divmod(self._num_samples, self.global_batch_size)
+        self.num_steps = whole if tail == "drop" else whole + (rest > 0)
+        self._check_enough_samples()
+        self._check_average_step()
+
+    def step_ids(self, epoch: int, step: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+        """Ids of a step in the order of the epoch, and the `Flag` of each.
+
+        Raises:
+            ArgumentError: `epoch` is negative or the step is not in the epoch.
+        """
+        check_count("epoch", epoch, least=0)
+        if not 0 <= step < self.num_steps:
+            raise ArgumentError(f"step is {step}; an epoch has steps 0 to {self.num_steps - 1}")
+        begin = step * self.global_batch_size
+        end = begin + self.global_batch_size
+        if self.tail == "filler":
+            end = min(end, self._num_samples)
+        positions = np.arange(begin, end)
+        repeated = positions >= self._num_samples
+        flags = np.where(repeated, np.int8(Flag.REPEAT), np.int8(Flag.REAL))
+        return self._ids_at(positions % self._num_samples, epoch), flags
+
+    def plan(self, epoch: int, step: int) -> Plan:
+        """Plan of one step, with its certificate.
+
+        Raises:
+            ArgumentError: As `step_ids`.
+            CapacityError: The step does not fit `max_microbatches`.
+        """
+        ids, flags = self.step_ids(epoch, step)
+        return plan_step(
+            self.costs,
+            self.topology,
+            sample_ids=ids,
+            flags=flags,
+            oversize=self.oversize,
+            fill=self.tail == "filler",
+            epoch=epoch,
+            step=step,
+        )
+
+    def plan_epoch(
+        self, epoch: int, *, num_steps: int | None = None, progress: bool = False
+    ) -> Plan:
+        """Plan of the first `num_steps` steps of an epoch, all when not given.
+
+        With all steps, `dropped` holds every id that the epoch does not deliver. Shows a bar on
+        standard error with `progress`.
+        """
+        count = self.num_steps if num_steps is None else min(num_steps, self.num_steps)
+        check_count("num_steps", count)
+        steps = tqdm(range(count), desc="planning", unit="step", disable=not progress)
+        plan = Plan.concatenate([self.plan(epoch, step) for step in steps])
+        return plan.replace_dropped(self.dropped(epoch)) if count == self.num_steps else plan
+
+    def dropped(self, epoch: int) -> NDArray[np.int64]:
+        """Ids, ascending, that are not delivered in an epoch: oversize ones and the tail's."""
+        cut = np.zeros(0, np.int64)
+        if self.tail == "drop":
+            delivered = self.num_steps * self.global_batch_size
+            cut = self._ids_at(np.arange(delivered, self._num_samples), epoch)
+        return np.sort(np.concatenate([self._oversize_dropped, cut]))
+
+    def slots_per_step(self, epoch: int) -> NDArray[np.int64]:
+        """Microbatches of every rank in each step of an epoch, int64 `(num_steps,)`.
+
+        Known at once unless limits may force a step to take more than `num_microbatches`; then
+        the epoch is planned once and the result kept.
+        """
+        topology = self.topology
+        fixed = topology.max_microbatches == topology.num_microbatches
+        if fixed or not topology.limits.given:
+            return np.full(self.num_steps, topology.num_microbatches)
+        if epoch not in self._slots_of_epoch:
+            counts = [self.plan(epoch, step).num_microbatches(0) for step in range(self.num_steps)]
+            self._slots_of_epoch = {epoch: np.array(counts, np.int64)}
+        return self._slots_of_epoch[epoch]
+
+    def microbatches_per_epoch(self, epoch: int) -> int:
+        """Exact number of microbatches of every rank in an epoch; see `slots_per_step`."""
+        return int(self.slots_per_step(epoch).sum())
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of everything the plans depend on; equal on all ranks that plan alike."""
+        settings = (
+            _VERSION, self.topology, self.global_batch_size, self.seed, self.shuffle,
+            self.oversize, self.tail,
+        )  # fmt: skip
+        return hashlib.sha256((repr(settings) + self.costs.fingerprint).encode()).hexdigest()
+
+    def _ids_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """Sample ids at positions of the epoch's order."""
+        if self.shuffle:
+            positions = permuted(positions, self._num_samples, self.seed, epoch)
+        return positions if self._kept is None else self._kept[positions]
+
+    def _check_enough_samples(self) -> None:
+        if not self._num_samples:
+            cause = "all are over a limit" if len(self.costs) else "there are none"
+            raise PlanError(f"costs has no sample to plan ({cause}); an epoch would be empty")
+        if not self.num_steps:
+            raise PlanError(
+                f"costs has {self._num_samples} samples to plan, fewer than global_batch_size="
+                f'{self.global_batch_size}, and tail="drop" drops an incomplete step; lower '
+                'global_batch_size, or pass tail="pad" or "filler"'
+            )
+
+    def _check_average_step(self) -> None:
+        """Refuse limits that even an average step does not fit: most steps would fail later."""
+        most = self.topology.max_microbatches
+        if most is None:
+            return
+        for name, limit in self.topology.limits.given.items():
+            if name == "samples":
+                mean = float(self.global_batch_size)
+            else:
+                amounts = np.minimum(getattr(self.costs, name), limit)
+                mean = float(amounts.mean()) * self.global_batch_size
+            fits = limit * self.topology.dp_size * most
+            if mean > fits:
+                needed = -(-mean // (limit * self.topology.dp_size))
+                raise CapacityError(
+                    f"an average step has {mean:.0f} {name}; {self.topology.dp_size} ranks x "
+                    f"max_microbatches={most} with max_{name}={limit} hold {fits}; raise "
+                    f"max_microbatches to at least {needed:.0f}, raise max_{name}, or lower "
+                    "global_batch_size"
+                )

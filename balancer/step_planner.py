@@ -1,0 +1,225 @@
+"""plan_step: places the samples of one step on its ranks and microbatches."""
+
+from typing import Literal, get_args
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from balancer.bounds import Certificate, step_bound
+from balancer.candidates import given_order, quantised_time, solve
+from balancer.cost import Costs
+from balancer.errors import ArgumentError, CapacityError, PlanError
+from balancer.plan import Flag, Plan
+from balancer.problem import StepProblem, build_problem, over_limits
+from balancer.topology import Topology, check_choice
+
+__all__ = ["Oversize", "oversize_ids", "plan_from_assignment", "plan_step"]
+
+Oversize = Literal["error", "drop", "alone"]
+
+
+def plan_step(
+    costs: Costs,
+    topology: Topology,
+    *,
+    sample_ids: ArrayLike | None = None,
+    flags: NDArray[np.int8] | None = None,
+    oversize: Oversize = "error",
+    fill: bool = False,
+    epoch: int = 0,
+    step: int = 0,
+) -> Plan:
+    """Plan of one step that holds exactly the given samples.
+
+    Tries, in this order and until one is within 0.1 % of the lower bound: under the microbatch
+    barrier slots sized by their dearest sample; vector greedy on ranks, then on microbatches;
+    greedy on summed costs (longest processing time first: without limits at most 4/3 of the best
+    possible under the step barrier; Graham, 1969); best-fit by the tightest limit. The best is
+    refined by moves and swaps, and compared with the given order.
+
+    Args:
+        costs: Costs of the whole dataset, rows by sample id.
+        topology: Ranks, microbatches, barrier and limits.
+        sample_ids: Ids of the step in their given order; every row of `costs` when not given.
+            Within a microbatch samples keep this order.
+        flags: `Flag` of each id; all real when not given.
+        oversize: What happens to a sample that exceeds a limit by itself: `"error"`, `"drop"` it
+            and list it, or run it `"alone"` in a microbatch over the limit.
+        fill: Whether microbatches without a sample get a filler, the step's cheapest sample.
+        epoch: Written to the plan.
+        step: Written to the plan.
+
+    Returns:
+        A plan of one step. O(n * (dp_size + num_microbatches)) for n samples, plus the refinement.
+
+    Raises:
+        ArgumentError: An id is outside `costs`, stands there twice, or a choice is unknown.
+        CapacityError: A sample is over a limit and `oversize` is `"error"`, or the step does not
+            fit `max_microbatches`; the message says what would.
+        PlanError: There are fewer samples than microbatches and `fill` is false.
+
+    Example:
+        >>> costs = Costs.from_values([8, 1, 1, 6], tokens=[8, 1, 1, 6])
+        >>> plan = plan_step(costs, Topology(dp_size=2))
+        >>> [plan.microbatch(step=0, index=0, dp_rank=rank).tolist() for rank in (0, 1)]
+        [[0], [1, 2, 3]]
+        >>> plan.certificates[0].gap
+        0.0
+    """
+    check_choice("oversize", oversize, get_args(Oversize))
+    given = _checked_ids(costs, sample_ids, flags)
+    given_flags = np.zeros(len(given), np.int8) if flags is None else np.asarray(flags, np.int8)
+    is_over = np.isin(given, oversize_ids(costs, topology, oversize, sample_ids=given))
+    dropped = np.sort(given[is_over]) if oversize == "drop" else np.zeros(0, np.int64)
+    if oversize == "drop":
+        given, given_flags, is_over = given[~is_over], given_flags[~is_over], is_over[~is_over]
+    by_id = np.argsort(given, kind="stable")
+    ids = given[by_id]
+    if len(ids) < topology.dp_size * topology.num_microbatches and not fill:
+        raise PlanError(
+            f"step {step} has {len(ids)} samples for {topology.dp_size} ranks x "
+            f"{topology.num_microbatches} microbatches; every microbatch needs one: give more "
+            "samples, fewer microbatches, or fill=True"
+        )
+    if not len(ids):
+        raise PlanError(f"step {step} has no samples left; nothing can be delivered in it")
+    problem = build_problem(costs, ids, is_over[by_id], topology)
+    best, num_slots, bound, binds = solve(problem, topology, by_id, step)
+    given_cells = given_order(by_id, topology.dp_size, topology.num_microbatches)
+    certificate = Certificate(
+        step_time=problem.to_cost(best.value),
+        given_time=problem.to_cost(quantised_time(problem, topology, given_cells)),
+        lower_bound=problem.to_cost(bound),
+        binds=binds,
+        planner=best.name,
+    )
+    return _emit(
+        problem, topology, num_slots, cells=best.cells, ids=ids, position=by_id,
+        flags=given_flags[by_id], dropped=dropped, alone=ids[is_over[by_id]],
+        certificate=certificate, epoch=epoch, step=step,
+    )  # fmt: skip
+
+
+def plan_from_assignment(
+    costs: Costs,
+    sample_ids: ArrayLike,
+    cells: ArrayLike,
+    topology: Topology,
+    *,
+    num_slots: int,
+    epoch: int = 0,
+    step: int = 0,
+) -> Plan:
+    """Plan of one step from the microbatch `cells[i] = slot * dp_size + rank` of each sample.
+
+    For planners of one's own and for baselines: nothing is moved, and limits are not enforced
+    (`Plan.check` tells). Microbatches without a sample get a filler.
+
+    Raises:
+        ArgumentError: Lengths differ or a cell is outside the step.
+    """
+    given = _checked_ids(costs, sample_ids, None)
+    assigned = np.ascontiguousarray(cells, np.int64)
+    num_cells = num_slots * topology.dp_size
+    if assigned.shape != given.shape or ((assigned < 0) | (assigned >= num_cells)).any():
+        raise ArgumentError(
+            f"cells needs one number from 0 to {num_cells - 1} for each of {len(given)} samples"
+        )
+    by_id = np.argsort(given, kind="stable")
+    problem = build_problem(costs, given[by_id], np.zeros(len(given), np.bool_), topology)
+    bound, binds = step_bound(problem, topology.dp_size)
+    given_cells = given_order(by_id, topology.dp_size, num_slots)
+    certificate = Certificate(
+        step_time=problem.to_cost(quantised_time(problem, topology, assigned[by_id])),
+        given_time=problem.to_cost(quantised_time(problem, topology, given_cells)),
+        lower_bound=problem.to_cost(bound),
+        binds=binds,
+        planner="assignment",
+    )
+    return _emit(
+        problem, topology, num_slots, cells=assigned[by_id], ids=given[by_id], position=by_id,
+        flags=np.zeros(len(given), np.int8), dropped=np.zeros(0, np.int64),
+        alone=np.zeros(0, np.int64), certificate=certificate, epoch=epoch, step=step,
+    )  # fmt: skip
+
+
+def oversize_ids(
+    costs: Costs, topology: Topology, oversize: Oversize, *, sample_ids: NDArray[np.int64] | None
+) -> NDArray[np.int64]:
+    """Ids, ascending, of the samples (all, or those given) that exceed a limit by themselves.
+
+    Raises:
+        CapacityError: There are some and `oversize` is `"error"`.
+    """
+    over = over_limits(costs, topology.limits, sample_ids)
+    ids = np.unique(np.concatenate([np.zeros(0, np.int64), *over.values()]))
+    if ids.size and oversize == "error":
+        name, at_fault = next(iter(over.items()))
+        size, limit = getattr(costs, name)[at_fault[0]], topology.limits.given[name]
+        more = f" (and {ids.size - 1} more are over a limit)" if ids.size > 1 else ""
+        raise CapacityError(
+            f"sample {at_fault[0]} has {size} {name}, more than max_{name}={limit}{more}; raise "
+            f'max_{name} to {getattr(costs, name).max()}, or pass oversize="drop" or "alone"',
+            sample_ids=ids.tolist(),
+        )
+    return ids
+
+
+def _checked_ids(
+    costs: Costs, sample_ids: ArrayLike | None, flags: NDArray[np.int8] | None
+) -> NDArray[np.int64]:
+    if sample_ids is None:
+        return np.arange(len(costs))
+    ids = np.ascontiguousarray(sample_ids, np.int64)
+    if ids.size and (ids.min() < 0 or ids.max() >= len(costs)):
+        raise ArgumentError(
+            f"sample_ids reach from {ids.min()} to {ids.max()}; costs has rows 0 to "
+            f"{len(costs) - 1}"
+        )
+    if flags is None and ids.size > 1:
+        ascending = np.sort(ids)
+        twice = ascending[1:][ascending[1:] == ascending[:-1]]
+        if twice.size:
+            raise ArgumentError(f"sample_ids has sample {twice[0]} twice; flag one as a repeat")
+    return ids
+
+
+def _emit(
+    problem: StepProblem,
+    topology: Topology,
+    num_slots: int,
+    *,
+    cells: NDArray[np.int64],
+    ids: NDArray[np.int64],
+    position: NDArray[np.int64],
+    flags: NDArray[np.int8],
+    dropped: NDArray[np.int64],
+    alone: NDArray[np.int64],
+    certificate: Certificate,
+    epoch: int,
+    step: int,
+) -> Plan:
+    """Plan from the cell of each item; samples of a microbatch stand in their given order."""
+    num_cells = num_slots * topology.dp_size
+    empty = np.setdiff1d(np.arange(num_cells), cells)
+    if empty.size:
+        fitting = np.flatnonzero(~np.isin(ids, alone))
+        pool = fitting if fitting.size else np.arange(len(ids))
+        cheapest = pool[np.argmin(problem.totals[pool])]
+        ids = np.append(ids, np.full(empty.size, ids[cheapest]))
+        flags = np.append(flags, np.full(empty.size, Flag.FILLER, np.int8))
+        cells = np.append(cells, empty)
+        position = np.append(position, np.full(empty.size, len(position)))
+    order = np.lexsort((position, cells))
+    return Plan(
+        topology=topology,
+        sample_ids=ids[order],
+        flags=flags[order],
+        offsets=np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=num_cells))]),
+        step_slots=np.array([0, num_slots]),
+        dropped=dropped,
+        alone=alone,
+        certificates=(certificate,),
+        epoch=epoch,
+        first_step=step,
+    )

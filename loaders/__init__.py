@@ -1,0 +1,36 @@
+"""Balanced microbatches for torch training loops.
+
+```text
+sizes ─► plan ─► BalancedBatchSampler ─► MicrobatchDataset ─► PackedCollator ─► microbatch
+balancer         ids with facts          samples with facts   tensors, loss scale
+                                         └────── worker processes ──────┘
+```
+
+Every rank plans the same steps from the same sizes and takes its own part (`sampler`). The ids of a
+microbatch travel with what the plan knows of it, its facts (`microbatch`), through the dataset and
+the worker processes to the collator (`collate`), which adds what the loss is divided by.
+`BalancedDataLoader` (`loader`) puts these together in the shape of torch's DataLoader; each part
+also works alone, with a stock DataLoader.
+"""
+
+from loaders.collate import PackedCollator, PaddedCollator
+from loaders.loader import BalancedDataLoader
+from loaders.microbatch import Microbatch, MicrobatchDataset, MicrobatchFacts, SampleList
+from loaders.parquet import ParquetDataset
+from loaders.rank import discover_rank
+from loaders.sampler import BalancedBatchSampler
+from loaders.step import Step
+
+__all__ = [
+    "BalancedBatchSampler",
+    "BalancedDataLoader",
+    "Microbatch",
+    "MicrobatchDataset",
+    "MicrobatchFacts",
+    "PackedCollator",
+    "PaddedCollator",
+    "ParquetDataset",
+    "SampleList",
+    "Step",
+    "discover_rank",
+]

@@ -1,0 +1,181 @@
+"""Checks of the loader's arguments: each refusal names the two that do not go together."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch.utils.data import IterableDataset
+
+from balancer.errors import ArgumentError
+from balancer.planner import Tail
+from balancer.samples import SampleTable
+from balancer.topology import Layout, Limits, check_count
+from loaders.sampler import BalancedBatchSampler
+
+__all__ = [
+    "checked_dataset",
+    "rank_view",
+    "refuse_reordering",
+    "resolve_global_batch_size",
+    "resolve_limits",
+    "resolve_sizes",
+    "resolve_tail",
+    "worker_options",
+]
+
+
+def checked_dataset(dataset: Any) -> Any:
+    """The dataset, if it is map-style.
+
+    Raises:
+        ArgumentError: It is an IterableDataset, or has no `__getitem__`.
+    """
+    if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        raise ArgumentError(
+            f"dataset is a {type(dataset).__name__} without random access; a plan needs a "
+            "map-style dataset: __getitem__ and one row of sizes a sample"
+        )
+    return dataset
+
+
+def refuse_reordering(*, sampler: Any, in_order: bool) -> None:
+    """Refuse the arguments of torch's DataLoader that would change the plan's order.
+
+    Raises:
+        ArgumentError: A sampler is given, or `in_order` is false.
+    """
+    if sampler is not None:
+        raise ArgumentError(
+            "sampler and cost_model exclude each other: the plan decides the order of the samples; "
+            "leave sampler out, use shuffle and seed, or a torch Subset for a part of the data"
+        )
+    if not in_order:
+        raise ArgumentError(
+            "in_order is False, but the ranks of dp_size must run the plan's microbatches in the "
+            "plan's order; leave it True"
+        )
+
+
+def rank_view(
+    batch_sampler: Any, plan_arguments: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> None:
+    """Refuse anything but the rank view of a BalancedBatchSampler, given by itself.
+
+    Raises:
+        ArgumentError: It is another sampler or the global view, or an argument of the plan is
+            given beside it.
+    """
+    if not isinstance(batch_sampler, BalancedBatchSampler):
+        raise ArgumentError(
+            f"batch_sampler is a {type(batch_sampler).__name__} and cannot go with a plan by "
+            "cost_model; allowed: a BalancedBatchSampler, or none and the arguments of the plan"
+        )
+    for name, value in plan_arguments.items():
+        if value is not defaults[name] and value != defaults[name]:
+            raise ArgumentError(
+                f"batch_sampler and {name} are both given; the batch_sampler has its plan: give "
+                f"{name} where it is made"
+            )
+    if batch_sampler.dp_rank is None:
+        raise ArgumentError(
+            "batch_sampler has dp_rank=None, the view of all ranks; make it with the dp_rank of "
+            "this process"
+        )
+
+
+def resolve_sizes(dataset: Any, sizes: SampleTable | None) -> SampleTable:
+    """The size table: as given, or the dataset's own `sizes`; never by reading the samples.
+
+    Raises:
+        ArgumentError: There is none, or it has another number of rows than the dataset.
+    """
+    table = sizes if sizes is not None else getattr(dataset, "sizes", None)
+    if not isinstance(table, SampleTable):
+        raise ArgumentError(
+            f"sizes is {type(table).__name__} and dataset has no sizes of its own; give a "
+            "SampleTable: SampleTable.from_lengths(lengths), SampleTable.from_arrays(...), or "
+            "balancer.tables.table_from_parquet(path). The dataset is not read to find out"
+        )
+    if hasattr(dataset, "__len__") and len(dataset) != len(table):
+        raise ArgumentError(
+            f"sizes has {len(table)} rows, dataset has {len(dataset)} samples; row i must be the "
+            "sizes of dataset[i]"
+        )
+    return table
+
+
+def resolve_global_batch_size(
+    *,
+    batch_size: int | None,
+    global_batch_size: int | None,
+    dp_size: int,
+    num_microbatches: int,
+) -> int:
+    """Samples of a step over all ranks, from either way to say it.
+
+    Raises:
+        ArgumentError: Both are given, or neither, or one is not a positive whole number.
+    """
+    if (batch_size is None) == (global_batch_size is None):
+        raise ArgumentError(
+            f"batch_size is {batch_size}, global_batch_size is {global_batch_size}; give one: "
+            "batch_size (average samples of a microbatch) or global_batch_size = batch_size * "
+            "dp_size * num_microbatches (samples of an optimizer step over all ranks)"
+        )
+    if global_batch_size is not None:
+        check_count("global_batch_size", global_batch_size)
+        return global_batch_size
+    check_count("batch_size", batch_size)
+    check_count("num_microbatches", num_microbatches)
+    return int(batch_size or 0) * dp_size * num_microbatches
+
+
+def resolve_limits(
+    limits: Limits | None,
+    layout: Layout | None,
+    collate_fn: Any,
+    maxima: Mapping[str, int | None],
+) -> Limits:
+    """Limits from a `Limits` object or from single maxima; the collator says the layout.
+
+    Raises:
+        ArgumentError: Both forms are given, or the layout is not the collator's.
+    """
+    given = [name for name, value in maxima.items() if value is not None]
+    if limits is not None and given:
+        raise ArgumentError(f"limits and {given[0]} are both given; put {given[0]} into limits")
+    collated: Layout | None = getattr(collate_fn, "layout", None)
+    if limits is None:
+        limits = Limits(layout=layout or collated or "packed", **maxima)
+    elif layout is not None and layout != limits.layout:
+        raise ArgumentError(f"layout is {layout!r}, limits has layout {limits.layout!r}; give one")
+    if collated is not None and limits.layout != collated:
+        raise ArgumentError(
+            f"layout is {limits.layout!r}, but collate_fn makes {collated} microbatches; limits "
+            f"must be checked on what is allocated: layout={collated!r}"
+        )
+    return limits
+
+
+def resolve_tail(tail: Tail | None, drop_last: bool | None) -> Tail:
+    """Tail policy from either way to say it; `drop_last=False` repeats samples, as torch does.
+
+    Raises:
+        ArgumentError: They contradict each other.
+    """
+    if drop_last is None:
+        return tail or "drop"
+    if tail is None:
+        return "drop" if drop_last else "pad"
+    if drop_last != (tail == "drop"):
+        raise ArgumentError(f"drop_last is {drop_last}, tail is {tail!r}; give one of them")
+    return tail
+
+
+def worker_options(num_workers: int, **options: Any) -> dict[str, Any]:
+    """Options that torch accepts with worker processes only; none of them without.
+
+    Raises:
+        ArgumentError: `num_workers` is not a whole number >= 0.
+    """
+    check_count("num_workers", num_workers, least=0)
+    return options if num_workers else {}

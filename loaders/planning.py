@@ -1,0 +1,95 @@
+"""From the loader's arguments to the batch sampler that holds its plan."""
+
+from typing import Any
+
+from torch.distributed.device_mesh import DeviceMesh
+
+from balancer.cost import CostFunction
+from balancer.errors import ArgumentError
+from balancer.planner import Tail
+from balancer.samples import SampleTable
+from balancer.step_planner import Oversize
+from balancer.topology import Barrier, Layout, Limits, Modules, Topology
+from loaders.arguments import (
+    resolve_global_batch_size,
+    resolve_limits,
+    resolve_sizes,
+    resolve_tail,
+)
+from loaders.rank import discover_rank
+from loaders.sampler import BalancedBatchSampler
+
+__all__ = ["plan_batches"]
+
+
+def plan_batches(
+    dataset: Any,
+    collate_fn: Any,
+    *,
+    sizes: SampleTable | None,
+    cost_model: CostFunction | None,
+    batch_size: int | None,
+    global_batch_size: int | None,
+    num_microbatches: int,
+    max_microbatches: int | None,
+    max_tokens: int | None,
+    max_patches: int | None,
+    max_images: int | None,
+    max_samples: int | None,
+    limits: Limits | None,
+    layout: Layout | None,
+    barrier: Barrier,
+    modules: Modules,
+    oversize: Oversize,
+    tail: Tail | None,
+    drop_last: bool | None,
+    shuffle: bool,
+    seed: int,
+    dp_rank: int | None,
+    dp_size: int | None,
+    mesh: DeviceMesh | None,
+) -> BalancedBatchSampler:
+    """This rank's batch sampler; the arguments are those of `BalancedDataLoader`.
+
+    Raises:
+        ArgumentError: An argument is not allowed or two do not go together.
+        SampleError: A size or a cost is impossible.
+        CapacityError: A sample is beyond a limit and `oversize` is `"error"`.
+    """
+    if cost_model is None:
+        raise ArgumentError(
+            "cost_model is None; give what a sample costs your model: a FlopsCost, or a function "
+            "of the SampleTable such as lambda table: table.text_tokens"
+        )
+    rank, size = discover_rank(dp_rank, dp_size, mesh)
+    samples_of_step = resolve_global_batch_size(
+        batch_size=batch_size,
+        global_batch_size=global_batch_size,
+        dp_size=size,
+        num_microbatches=num_microbatches,
+    )
+    maxima = {
+        "max_tokens": max_tokens,
+        "max_patches": max_patches,
+        "max_images": max_images,
+        "max_samples": max_samples,
+    }
+    topology = Topology(
+        dp_size=size,
+        num_microbatches=num_microbatches,
+        max_microbatches=max_microbatches,
+        barrier=barrier,
+        modules=modules,
+        limits=resolve_limits(limits, layout, collate_fn, maxima),
+    )
+    return BalancedBatchSampler.from_table(
+        resolve_sizes(dataset, sizes),
+        cost_model,
+        topology,
+        global_batch_size=samples_of_step,
+        dp_rank=rank,
+        seed=seed,
+        shuffle=shuffle,
+        oversize=oversize,
+        tail=resolve_tail(tail, drop_last),
+    )

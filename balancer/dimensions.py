@@ -21,6 +21,8 @@ class VisionDims:
         merge: Patches joined into one input of the projector.
         projector_widths: Output size of each linear layer of the projector, first to last; its
             input is `merge * width`. Empty when there is none.
+        projector_norm: Whether a trained norm stands before the first of them, whose input then
+            needs a gradient even behind a frozen encoder.
         num_projectors: Projectors of that shape run on every patch (Qwen3-VL has one more for
             each deepstack layer).
         window: Patches on the side of an attention window, or `None` for global attention.
@@ -43,6 +45,7 @@ class VisionDims:
     patch_values: int
     merge: int = 1
     projector_widths: tuple[int, ...] = ()
+    projector_norm: bool = False
     num_projectors: int = 1
     window: int | None = None
     full_attention_layers: int = 0

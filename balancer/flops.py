@@ -103,21 +103,22 @@ def projector_forward(
     Args:
         dims: Dimensions of the encoder, `projector_widths` among them.
         patches: Patches, or positions of audio, of each item before merging, `(num_items,)`.
-        encoder_trains: Whether the encoder needs a gradient; without one the first layer computes
-            none for its input and counts as `stem`.
+        encoder_trains: Whether the encoder needs a gradient; without one, and without a norm that
+            does, the first layer computes none for its input and counts as `stem`.
     """
     runs = 1 / dims.pool if isinstance(dims, AudioDims) else dims.num_projectors
+    through = encoder_trains or (isinstance(dims, VisionDims) and dims.projector_norm)
     inputs = np.asarray(patches, np.float64) / dims.merge * runs
     widths = (dims.merge * dims.width, *dims.projector_widths)
     products = [2.0 * before * after for before, after in pairwise(widths)]
     first, rest = sum(products[:1]), sum(products[1:])
     zeros = np.zeros_like(inputs)
     return ForwardFlops(
-        stem=zeros if encoder_trains else first * inputs,
+        stem=zeros if through else first * inputs,
         layer=zeros,
         layer_end=zeros,
         attention=zeros,
-        head=(first + rest) * inputs if encoder_trains else rest * inputs,
+        head=(first + rest) * inputs if through else rest * inputs,
     )
 
 

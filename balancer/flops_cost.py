@@ -18,6 +18,7 @@ from balancer.flops import (
     projector_forward,
     vision_forward,
 )
+from balancer.lora_flops import Lora, adapter_forward, lora_training_flops
 from balancer.model_config import audio_dims, family_rule, language_dims, vision_dims
 from balancer.samples import SampleTable
 from balancer.tokens import MediaCounts, TokenRule, illegal_media
@@ -47,6 +48,7 @@ class FlopsCost:
         audio_training: How the audio encoder trains.
         projector_training: How the projectors train; they are part of the encoder's module.
         language_training: How the language model trains, its vocabulary layer included.
+        language_lora: Low-rank adapters of a language model that is `"frozen_with_grad"`.
         recompute: Which activations the backward pass computes again.
         causal: Whether causal attention costs the visible pairs, or the full square.
         attention_backward: Backward of attention in forwards; 2.5 for FlashAttention.
@@ -71,6 +73,7 @@ class FlopsCost:
     audio_training: Training = "trained"
     projector_training: Training = "trained"
     language_training: Training = "trained"
+    language_lora: Lora | None = None
     recompute: Recompute = "none"
     causal: Causal = "half"
     attention_backward: float = 2.0
@@ -80,6 +83,13 @@ class FlopsCost:
             _check_choice(f"{name}_training", getattr(self, f"{name}_training"), Training)
         _check_choice("recompute", self.recompute, Recompute)
         _check_choice("causal", self.causal, Causal)
+        if self.language_lora is not None:
+            if self.language_training != "frozen_with_grad":
+                raise ArgumentError(
+                    f"language_training is {self.language_training!r}; allowed with language_lora: "
+                    "'frozen_with_grad'"
+                )
+            adapter_forward(self.language, self.language_lora, np.zeros(0))
         if not 0 <= self.attention_backward < float("inf"):
             raise ArgumentError(
                 f"attention_backward is {self.attention_backward!r}; allowed: numbers >= 0"
@@ -137,12 +147,7 @@ class FlopsCost:
         if self.audio is not None:
             audio = self._audio_flops(self.audio, clips)
             columns["audio"] = _sum_flops(clip_owner, audio, num)
-        columns["language"] = training_flops(
-            language_forward(self.language, tokens, causal=self.causal),
-            self.language_training,
-            recompute=self.recompute,
-            attention_backward=self.attention_backward,
-        )
+        columns["language"] = self._language_flops(tokens)
         return Costs(
             modules=tuple(columns),
             values=np.stack(list(columns.values()), axis=1),
@@ -175,6 +180,24 @@ class FlopsCost:
             clips, owner, f"{self.rule.name} takes no audio of", table.audio_seconds, unit="s"
         )
         return owner, clips
+
+    def _language_flops(self, tokens: NDArray[np.int64]) -> _FLOAT:
+        forward = language_forward(self.language, tokens, causal=self.causal)
+        if self.language_lora is not None:
+            return lora_training_flops(
+                self.language,
+                self.language_lora,
+                tokens,
+                forward,
+                recompute=self.recompute,
+                attention_backward=self.attention_backward,
+            )
+        return training_flops(
+            forward,
+            self.language_training,
+            recompute=self.recompute,
+            attention_backward=self.attention_backward,
+        )
 
     def _vision_flops(self, dims: VisionDims, media: MediaCounts) -> _FLOAT:
         forward = vision_forward(dims, media.segments, media.grid_heights, media.grid_widths)

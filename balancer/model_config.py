@@ -189,6 +189,7 @@ def _qwen(vision: Config, width: int, mlp_width: int, out_width: int) -> VisionD
         patch_values=channels * frames * patch**2,
         merge=merge,
         projector_widths=(merge * width, out_width),
+        projector_norm=True,
     )
 
 
@@ -216,6 +217,7 @@ def _tower(vision: Config, config: Config) -> VisionDims:
         patch_values=(optional(vision, "num_channels") or 3) * patch**2,
         merge=merge,
         projector_widths=projector_widths,
+        projector_norm=config["model_type"] in ("internvl", "mistral3"),
         prefix_tokens=1 if tower in ("clip_vision_model", "internvl_vision") else 0,
     )
 

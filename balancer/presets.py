@@ -22,6 +22,7 @@ def _qwen25_vl(language: LanguageDims) -> FlopsCost:
         patch_values=3 * 2 * 14 * 14,
         merge=4,
         projector_widths=(4 * 1280, language.width),
+        projector_norm=True,
         window=112 // 14,
         full_attention_layers=4,
     )

@@ -1,12 +1,12 @@
 """Models of transformers with real widths and few layers, for comparing FLOPs."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, get_args
 
 import torch
 import transformers
 from torch import nn
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForMultimodalLM
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
     Qwen2_5_VisionTransformerPretrainedModel,
 )
@@ -16,10 +16,27 @@ from transformers.vision_utils import get_vision_position_ids
 from balancer.audio_flops import audio_forward
 from balancer.dimensions import AudioDims
 from balancer.flops import language_forward, projector_forward, vision_forward
-from balancer.model_config import language_dims, vision_dims
-from tests.flop_oracles import Case, on_meta
+from balancer.lora_flops import Adapted, Lora
+from balancer.model_config import audio_dims, language_dims, vision_dims
+from balancer.training_flops import Recompute
+from tests.flop_oracles import (
+    DIRECTIONS,
+    Case,
+    FlopRow,
+    flop_row,
+    lora_row,
+    on_meta,
+    projector_row,
+)
 
-__all__ = ["CASES", "language_case"]
+__all__ = [
+    "CASES",
+    "LORA_TARGETS",
+    "flop_rows",
+    "language_case",
+    "llama_lora_row",
+    "projector_rows",
+]
 
 
 def language_case(name: str, config: Any, tokens: int) -> Case:
@@ -166,6 +183,38 @@ def whisper() -> Case:
     )
 
 
+def audio_model(name: str, config: Any) -> Case:
+    """The audio encoder and projector of a language model that listens, on two windows."""
+    dims = audio_dims(config.to_dict())
+    assert dims is not None
+
+    def build() -> nn.Module:
+        return on_meta(AutoModelForMultimodalLM.from_config, config)
+
+    def run(model: nn.Module) -> torch.Tensor:
+        sound = torch.empty(2, dims.mel_bins, 3000, device="meta")
+        features = model.model.audio_tower(sound).last_hidden_state
+        return model.model.multi_modal_projector(features.reshape(2, -1, dims.merge * dims.width))
+
+    parts = (audio_forward(dims, [2], [1500]), projector_forward(dims, [3000]))
+    entry = "model.audio_tower.conv1"
+    return Case(name=name, build=build, run=run, entry=entry, parts=parts)
+
+
+def qwen2_audio() -> Case:
+    config = transformers.Qwen2AudioConfig(
+        audio_config={"encoder_layers": 2}, text_config={"num_hidden_layers": 1}
+    )
+    return audio_model("Qwen2-Audio encoder, 2 layers", config)
+
+
+def voxtral() -> Case:
+    config = transformers.VoxtralConfig(
+        audio_config={"num_hidden_layers": 2}, text_config={"num_hidden_layers": 1}
+    )
+    return audio_model("Voxtral encoder, 2 layers", config)
+
+
 CASES: dict[str, Callable[[], Case]] = {
     "llama": llama,
     "qwen2": qwen2,
@@ -177,5 +226,39 @@ CASES: dict[str, Callable[[], Case]] = {
     "siglip": siglip,
     "clip": clip,
     "whisper": whisper,
+    "qwen2-audio": qwen2_audio,
+    "voxtral": voxtral,
 }
 """The cases by a short name."""
+
+LORA_TARGETS: tuple[tuple[Adapted, ...], ...] = (("q", "v"), get_args(Adapted))
+"""Adapters on two matrices of a layer, and on all seven."""
+
+
+def llama_lora_row(targets: tuple[Adapted, ...], recompute: Recompute) -> FlopRow:
+    """Llama with adapters of rank 16."""
+    dims = language_dims(transformers.LlamaConfig(num_hidden_layers=2).to_dict())
+    return lora_row(llama(), dims, Lora(rank=16, targets=targets), recompute)
+
+
+def projector_rows() -> Iterator[FlopRow]:
+    """A projector alone trained: with a norm before it (Qwen2.5-VL), and without (Voxtral)."""
+    config = transformers.Qwen2_5_VLConfig(vision_config={"hidden_size": 1280}).to_dict()
+    vision, audio = vision_dims(config), audio_dims(transformers.VoxtralConfig().to_dict())
+    assert vision is not None
+    assert audio is not None
+    alone = projector_forward(vision, [46 * 78], encoder_trains=False)
+    yield projector_row(qwen25_vision((1, 46, 78)), "merger", alone)
+    alone = projector_forward(audio, [3000], encoder_trains=False)
+    yield projector_row(voxtral(), "model.multi_modal_projector", alone)
+
+
+def flop_rows() -> Iterator[FlopRow]:
+    """Every model in every direction, adapters and lone projectors; about half a minute."""
+    for make in CASES.values():
+        for direction in DIRECTIONS:
+            yield flop_row(make(), direction)
+    for targets in LORA_TARGETS:
+        for recompute in get_args(Recompute):
+            yield llama_lora_row(targets, recompute)
+    yield from projector_rows()

@@ -5,7 +5,7 @@ plain matrix products, so the counter sees the full square (`causal="full"`) and
 of exactly twice the forward.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +14,22 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from balancer.dimensions import LanguageDims
 from balancer.flops import ForwardFlops
+from balancer.lora_flops import Lora, lora_training_flops
 from balancer.training_flops import Recompute, Training, training_flops
 
-__all__ = ["DIRECTIONS", "Case", "FlopRow", "counted", "flop_row", "flop_rows", "on_meta"]
+__all__ = [
+    "DIRECTIONS",
+    "Case",
+    "FlopRow",
+    "counted",
+    "flop_row",
+    "freeze",
+    "lora_row",
+    "on_meta",
+    "projector_row",
+]
 
 DIRECTIONS = ("forward", "trained", "frozen_with_grad", "layers", "layers_early_stop")
 """No backward; whole backward; gradients of the input alone; and two kinds of recomputation."""
@@ -96,11 +108,35 @@ def flop_row(case: Case, direction: str) -> FlopRow:
     return FlopRow(model=case.name, direction=direction, ours=float(ours), counter=counter)
 
 
-def flop_rows(cases: Iterator[Case]) -> Iterator[FlopRow]:
-    """Every direction of every case."""
-    for case in cases:
-        for direction in DIRECTIONS:
-            yield flop_row(case, direction)
+def lora_row(case: Case, dims: LanguageDims, lora: Lora, recompute: Recompute) -> FlopRow:
+    """A frozen language model with adapters; the case runs one sequence."""
+    model = case.build()
+    freeze(model)
+    add_low_rank(model, tuple(f"{target}_proj" for target in lora.targets), lora.rank)
+    need_gradient(model.get_submodule(case.entry))
+    if recompute != "none":
+        model.activation_checkpointing_enable({"use_reentrant": recompute == "layers"})
+    (forward,) = case.parts
+    tokens = forward.head / (2 * dims.width * dims.vocab_size)
+    ours = lora_training_flops(dims, lora, tokens, forward, recompute=recompute)[0]
+    counter = counted(lambda: case.run(model), backward=True)
+    direction = f"lora_{recompute}_{''.join(target[0] for target in lora.targets)}"
+    return FlopRow(model=case.name, direction=direction, ours=float(ours), counter=counter)
+
+
+def projector_row(case: Case, projector: str, alone: ForwardFlops) -> FlopRow:
+    """A frozen encoder without gradients before a trained projector (first stage of LLaVA).
+
+    `alone` is the forward of the projector with `encoder_trains=False`.
+    """
+    model = case.build()
+    freeze(model)
+    for parameter in model.get_submodule(projector).parameters():
+        parameter.requires_grad_(True)
+    encoder, _ = case.parts
+    ours = float(encoder.total.sum() + training_flops(alone).sum())
+    counter = counted(lambda: case.run(model), backward=True)
+    return FlopRow(model=case.name, direction="projector_only", ours=ours, counter=counter)
 
 
 def freeze(model: nn.Module) -> None:
@@ -130,12 +166,10 @@ class LowRank(nn.Module):
         return self.base(inputs) + self.up(self.down(inputs))
 
 
-def add_low_rank(model: nn.Module, names: tuple[str, ...], rank: int) -> int:
-    """Freeze the model, put low-rank layers beside the named linear ones; how many there are."""
-    freeze(model)
+def add_low_rank(model: nn.Module, names: tuple[str, ...], rank: int) -> None:
+    """Put trained low-rank layers beside the linear ones of these names."""
     places = [name for name, _ in model.named_modules() if name.rpartition(".")[2] in names]
     for place in places:
         parent, _, child = place.rpartition(".")
         owner = model.get_submodule(parent)
         setattr(owner, child, LowRank(getattr(owner, child), rank))
-    return len(places)

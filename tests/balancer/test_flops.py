@@ -1,5 +1,7 @@
 """Forward FLOPs: small cases by hand, and what must hold for every size."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -80,6 +82,8 @@ def test_the_projector_merges_patches_before_its_first_layer() -> None:
     frozen_below = projector_forward(dims, [12], encoder_trains=False)
     assert frozen_below.stem[0] == 2 * 3 * 2 * 32 * 32
     assert frozen_below.total[0] == forward.total[0]
+    with_norm = replace(dims, projector_norm=True)
+    assert projector_forward(with_norm, [12], encoder_trains=False).stem[0] == 0
 
 
 def test_a_language_layer_counts_grouped_heads_and_three_mlp_matrices() -> None:

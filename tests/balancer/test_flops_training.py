@@ -1,11 +1,17 @@
 """FLOPs of a training pass: what frozen, recomputed and attention parts add."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from balancer.dimensions import LanguageDims
 from balancer.errors import ArgumentError
 from balancer.flops import language_forward
+from balancer.flops_cost import FlopsCost
+from balancer.lora_flops import Lora, adapter_forward, lora_training_flops
+from balancer.samples import SampleTable
+from balancer.tokens import FamilyRule
 from balancer.training_flops import training_factor, training_flops
 
 FORWARD = language_forward(
@@ -57,3 +63,51 @@ def test_unknown_choices_are_refused_with_those_allowed() -> None:
         training_flops(FORWARD, "lora")
     with pytest.raises(ArgumentError, match=r"^recompute is True; allowed: 'none', 'layers'"):
         training_flops(FORWARD, recompute=True)
+
+
+DENSE = LanguageDims(depth=2, width=8, num_heads=4, num_kv_heads=2, mlp_width=20, vocab_size=50)
+
+
+def test_an_adapter_is_two_thin_products_in_every_layer() -> None:
+    lora = Lora(rank=3, targets=("q", "k", "down"))
+    forward = adapter_forward(DENSE, lora, np.array([10]))
+    assert forward.total[0] == 2 * 2 * 3 * 10 * ((8 + 8) + (8 + 4) + (20 + 8))
+    assert forward.layer_end[0] == 2 * 2 * 3 * 10 * 8
+
+
+def test_adapters_cost_more_with_their_rank_and_less_than_training_everything() -> None:
+    tokens = np.array([10, 300])
+    forward = language_forward(DENSE, tokens)
+    low = lora_training_flops(DENSE, Lora(rank=1), tokens, forward)
+    high = lora_training_flops(DENSE, Lora(rank=2), tokens, forward)
+    assert (low < high).all()
+    assert (training_flops(forward, "frozen_with_grad") < low).all()
+    assert (lora_training_flops(DENSE, Lora(rank=1, targets=("q",)), tokens, forward) < low).all()
+
+
+def test_impossible_adapters_are_refused_by_name() -> None:
+    with pytest.raises(ArgumentError, match=r"^rank is 0; allowed: whole numbers >= 1"):
+        Lora(rank=0)
+    with pytest.raises(
+        ArgumentError, match=r"^targets is \('q_proj',\); allowed: one or more of q"
+    ):
+        Lora(rank=1, targets=("q_proj",))
+    with pytest.raises(ArgumentError, match=r"^targets is \('q', 'q'\)"):
+        Lora(rank=1, targets=("q", "q"))
+    moe = replace(DENSE, num_experts=4, experts_per_token=2, expert_width=8)
+    with pytest.raises(ArgumentError, match=r"^targets has gate, up, down; allowed for a mixture"):
+        adapter_forward(moe, Lora(rank=1), np.array([1]))
+
+
+def test_a_cost_model_with_adapters_needs_a_frozen_language_model() -> None:
+    with pytest.raises(ArgumentError, match=r"^language_training is 'trained'; .* language_lora"):
+        FlopsCost(language=DENSE, rule=FamilyRule(), language_lora=Lora(rank=4))
+    cost = FlopsCost(
+        language=DENSE,
+        rule=FamilyRule(),
+        language_training="frozen_with_grad",
+        language_lora=Lora(rank=4),
+    )
+    tokens = np.array([10, 300])
+    expected = lora_training_flops(DENSE, Lora(rank=4), tokens, language_forward(DENSE, tokens))
+    assert cost(SampleTable.from_lengths(tokens)).values[:, 0].tolist() == expected.tolist()

@@ -13,18 +13,23 @@ from balancer.kernels.refine import refine
 from balancer.kernels.slots import place_in_slots
 from balancer.kernels.steptime import line_loads, step_value
 from balancer.problem import StepProblem
+from balancer.sorting import stable_order
 from balancer.topology import Topology
 
 __all__ = ["Candidate", "given_order", "quantised_time", "solve"]
 
+_PROMISING = 1.01
+"""Microbatch barrier: step time over its bound at which no further placement is tried."""
+
 _GOOD_ENOUGH = 1.001
-"""Step time over its bound at which no further candidate is tried."""
+"""Step time over its bound at which the search stops."""
 
 _SLOT_SLACK = 1.02
 """How far a slot may be overfilled: less leaves gaps, more makes the slots unequal."""
 
 _MAX_EXCHANGES = 100_000
-"""Moves and swaps that refinement evaluates for a step: a few milliseconds."""
+"""Moves and swaps that refinement evaluates for a step of up to 2,048 samples (a few
+milliseconds); fewer in proportion for larger steps, where greedy placement leaves less to gain."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,12 +111,13 @@ def _best_candidate(
         value = quantised_time(problem, topology, cells)
         if best is None or value < best.value:
             best = Candidate(name, cells, value)
-        if best.value <= goal:
+        if best.value <= (goal if num_groups == 1 else bound * _PROMISING):
             break
     if best is not None and best.value > goal:
         value = refine(
             best.cells, problem.costs, problem.num_modules, problem.amounts, problem.caps,
-            problem.padded, topology.dp_size, num_slots, num_groups, goal, _MAX_EXCHANGES,
+            problem.padded, topology.dp_size, num_slots, num_groups, goal,
+            _MAX_EXCHANGES * 2048 // max(problem.num_items, 2048),
         )  # fmt: skip
         best = Candidate(best.name, best.cells, int(value))
     if num_slots == topology.num_microbatches:
@@ -139,7 +145,7 @@ def _placements(
         "vector greedy",
         place_on_ranks(problem.order, problem.shares, problem.num_share_modules, *limits, *size),
     )
-    dearest = np.argsort(-problem.totals, kind="stable")
+    dearest = stable_order(problem.totals.max() - problem.totals)
     yield "scalar greedy", place_on_ranks(dearest, problem.totals, 1, *limits, *size)
     if problem.caps.size:
         amounts = problem.amounts.reshape(-1, problem.caps.size)

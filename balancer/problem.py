@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.cost import Costs
+from balancer.sorting import stable_order
 from balancer.topology import Limits, Topology
 
 __all__ = ["StepProblem", "build_problem", "over_limits"]
@@ -59,22 +60,22 @@ def build_problem(
 
     O(num_items * log(num_items)).
     """
-    quantised, exponent = _quantise(costs.values[ids])
-    totals = quantised.sum(axis=1)
+    columns, exponent = _quantise(costs.values[ids])
+    totals = columns.sum(axis=0)
+    used = columns[columns.any(axis=1)] if totals.any() else columns[:1]
     in_turn = topology.barrier == "microbatch" and topology.modules == "in_turn"
-    columns = quantised if in_turn else totals[:, None]
-    columns = columns[:, columns.any(axis=0)] if columns.any() else columns[:, :1]
-    used = quantised[:, quantised.any(axis=0)] if quantised.any() else quantised[:, :1]
-    shares = np.floor(used * (2.0**_COST_BITS / np.maximum(used.sum(axis=0), 1))).astype(np.int64)
+    apart = used if in_turn else totals[None, :]
+    scale = 2.0**_COST_BITS / np.maximum(used.sum(axis=1, keepdims=True), 1)
+    shares = np.floor(used * scale).astype(np.int64)
     amounts, caps = _amounts(costs, ids, alone, topology.limits)
     return StepProblem(
         num_items=len(ids),
-        num_modules=columns.shape[1],
-        costs=np.ascontiguousarray(columns).ravel(),
+        num_modules=len(apart),
+        costs=apart.T.ravel(),
         totals=totals,
-        shares=np.ascontiguousarray(shares).ravel(),
-        num_share_modules=shares.shape[1],
-        order=_descending(shares.max(axis=1), shares.sum(axis=1)),
+        shares=shares.T.ravel(),
+        num_share_modules=len(used),
+        order=_descending(shares.max(axis=0), shares.sum(axis=0)),
         amounts=amounts,
         caps=caps,
         padded=topology.limits.layout == "padded" and topology.limits.max_tokens is not None,
@@ -104,29 +105,27 @@ def over_limits(
 
 
 def _quantise(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
-    """Costs as whole multiples of a power of two, rounded half up, and the power."""
-    largest = float(values.sum(axis=1).max(initial=0.0))
+    """Costs as whole multiples of a power of two, rounded half up, and the power.
+
+    Takes `(num_items, num_modules)` and returns `(num_modules, num_items)`.
+    """
+    columns = np.ascontiguousarray(values.T)
+    largest = float(columns.sum(axis=0).max(initial=0.0))
     if largest == 0.0:
-        return np.zeros(values.shape, np.int64), 0
+        return np.zeros(columns.shape, np.int64), 0
     bits = min(_COST_BITS, 61 - len(values).bit_length())
-    exponent = math.frexp(largest)[1] - bits
-    return np.floor(np.ldexp(values, -exponent) + 0.5).astype(np.int64), exponent
+    exponent = max(-1000, math.frexp(largest)[1] - bits)  # 2.0**1000 is still a finite factor
+    return np.floor(columns * 2.0**-exponent + 0.5).astype(np.int64), exponent
 
 
 def _descending(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
     """Item order by `first`, then `second`, both descending, then index.
 
-    Both are cut to their leading bits and packed with the index into one unique key, so that any
-    sorting algorithm gives the same order; unlike items closer than 2**-19 of a module may tie.
+    Only the leading bits count: items closer than 2**-19 of a module are taken as equal.
     """
-    index_bits = max(1, (len(first) - 1).bit_length())
-    bits = min(20, (62 - index_bits) // 2)
-    shift = _COST_BITS + 2 - bits
-    key = (np.int64(2**bits - 1) - (first >> shift)) << np.int64(bits)
-    key |= np.int64(2**bits - 1) - (second >> shift)
-    key = (key << np.int64(index_bits)) | np.arange(len(first))
-    key.sort()
-    return key & np.int64(2**index_bits - 1)
+    bits = min(20, (62 - len(first).bit_length()) // 2)
+    shift, top = _COST_BITS + 2 - bits, np.int64(2**bits - 1)
+    return stable_order(((top - (first >> shift)) << np.int64(bits)) | (top - (second >> shift)))
 
 
 def _amounts(

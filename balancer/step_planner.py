@@ -11,6 +11,7 @@ from balancer.cost import Costs
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.plan import Flag, Plan
 from balancer.problem import StepProblem, build_problem, over_limits
+from balancer.sorting import stable_order
 from balancer.topology import Topology, check_choice
 
 __all__ = ["Oversize", "oversize_ids", "plan_from_assignment", "plan_step"]
@@ -73,7 +74,7 @@ def plan_step(
     dropped = np.sort(given[is_over]) if oversize == "drop" else np.zeros(0, np.int64)
     if oversize == "drop":
         given, given_flags, is_over = given[~is_over], given_flags[~is_over], is_over[~is_over]
-    by_id = np.argsort(given, kind="stable")
+    by_id = stable_order(given)
     ids = given[by_id]
     if len(ids) < topology.dp_size * topology.num_microbatches and not fill:
         raise PlanError(
@@ -125,7 +126,7 @@ def plan_from_assignment(
         raise ArgumentError(
             f"cells needs one number from 0 to {num_cells - 1} for each of {len(given)} samples"
         )
-    by_id = np.argsort(given, kind="stable")
+    by_id = stable_order(given)
     problem = build_problem(costs, given[by_id], np.zeros(len(given), np.bool_), topology)
     bound, binds = step_bound(problem, topology.dp_size)
     given_cells = given_order(by_id, topology.dp_size, num_slots)
@@ -201,7 +202,8 @@ def _emit(
 ) -> Plan:
     """Plan from the cell of each item; samples of a microbatch stand in their given order."""
     num_cells = num_slots * topology.dp_size
-    empty = np.setdiff1d(np.arange(num_cells), cells)
+    counts = np.bincount(cells, minlength=num_cells)
+    empty = np.flatnonzero(counts == 0)
     if empty.size:
         fitting = np.flatnonzero(~np.isin(ids, alone))
         pool = fitting if fitting.size else np.arange(len(ids))
@@ -209,13 +211,13 @@ def _emit(
         ids = np.append(ids, np.full(empty.size, ids[cheapest]))
         flags = np.append(flags, np.full(empty.size, Flag.FILLER, np.int8))
         cells = np.append(cells, empty)
-        position = np.append(position, np.full(empty.size, len(position)))
-    order = np.lexsort((position, cells))
+        position = np.append(position, np.arange(len(position), len(position) + empty.size))
+    order = stable_order(cells * np.int64(len(position)) + position)
     return Plan(
         topology=topology,
         sample_ids=ids[order],
         flags=flags[order],
-        offsets=np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=num_cells))]),
+        offsets=np.concatenate([[0], np.cumsum(np.maximum(counts, 1))]),
         step_slots=np.array([0, num_slots]),
         dropped=dropped,
         alone=alone,

@@ -15,20 +15,34 @@ __all__ = ["fill_empty", "place_by_amount", "place_on_ranks"]
 
 
 @njit(nogil=True)
-def _rank_for(item, shares, num_modules, load, tried):
-    """Bin whose largest module load after adding `item` is least; then squares, then index."""
-    best, best_peak, best_squares = -1, np.int64(0), 0.0
-    for b in range(tried.size):
-        if tried[b]:
+def _squares(item, shares, num_modules, load, b):
+    """Sum over modules of the squared load of bin `b` once it holds `item`."""
+    squares = 0.0
+    for k in range(num_modules):
+        after = float(load[b * num_modules + k] + shares[item * num_modules + k])
+        squares += after * after
+    return squares
+
+
+@njit(nogil=True)
+def _least_loaded(item, shares, num_modules, load, closed):
+    """Open bin whose largest module load after adding `item` is least; then squares, then index.
+
+    Returns -1 where all bins are closed.
+    """
+    best, best_peak = -1, np.int64(0)
+    for b in range(closed.size):
+        if closed[b]:
             continue
-        peak, squares = np.int64(0), 0.0
+        peak = np.int64(0)
         for k in range(num_modules):
-            after = load[b * num_modules + k] + shares[item * num_modules + k]
-            if after > peak:
-                peak = after
-            squares += float(after) * float(after)
-        if best < 0 or peak < best_peak or (peak == best_peak and squares < best_squares):
-            best, best_peak, best_squares = b, peak, squares
+            peak = max(peak, load[b * num_modules + k] + shares[item * num_modules + k])
+        if best < 0 or peak < best_peak:
+            best, best_peak = b, peak
+        elif peak == best_peak and _squares(item, shares, num_modules, load, b) < _squares(
+            item, shares, num_modules, load, best
+        ):
+            best = b
     return best
 
 
@@ -51,14 +65,14 @@ def place_on_ranks(order, shares, num_modules, amounts, caps, padded, dp_size, n
         item = order[t]
         tried[:] = False
         for _ in range(dp_size):
-            rank = _rank_for(item, shares, num_modules, rank_load, tried)
-            for slot in range(num_slots):
+            rank = _least_loaded(item, shares, num_modules, rank_load, tried)
+            for slot in range(num_slots if caps.size else 0):
                 full[slot] = not fits(
                     item, slot * dp_size + rank, amounts, caps, padded, used, count, longest
                 )
             begin = rank * num_slots * num_modules
             own = cell_load[begin : begin + num_slots * num_modules]
-            slot = _rank_for(item, shares, num_modules, own, full)
+            slot = _least_loaded(item, shares, num_modules, own, full)
             if slot >= 0:
                 cell = slot * dp_size + rank
                 cells[item] = cell

@@ -65,21 +65,24 @@ def _change(line_a, line_b, give, back, costs, num_modules, dp_size, load, top, 
 
 
 @njit(nogil=True)
-def _members(cells, dp_size, num_lines, one_group):
-    """Items of every line, as `items[start[line]:start[line + 1]]`."""
-    start = np.zeros(num_lines + 1, np.int64)
-    for item in range(cells.size):
-        line = cells[item] % dp_size if one_group else cells[item]
-        start[line + 1] += 1
-    for line in range(num_lines):
-        start[line + 1] += start[line]
-    at = start.copy()
-    items = np.empty(cells.size, np.int64)
-    for item in range(cells.size):
-        line = cells[item] % dp_size if one_group else cells[item]
-        items[at[line]] = item
-        at[line] += 1
-    return start, items
+def _link(item, line, first, after, before):
+    """Put `item` at the head of its line's list of items."""
+    before[item] = -1
+    after[item] = first[line]
+    if first[line] >= 0:
+        before[first[line]] = item
+    first[line] = item
+
+
+@njit(nogil=True)
+def _unlink(item, line, first, after, before):
+    """Take `item` out of its line's list of items."""
+    if before[item] >= 0:
+        after[before[item]] = after[item]
+    else:
+        first[line] = after[item]
+    if after[item] >= 0:
+        before[after[item]] = before[item]
 
 
 @njit(nogil=True)
@@ -108,22 +111,37 @@ def _try_exchange(give, back, target, cells, amounts, caps, padded, used, count,
 
 
 @njit(nogil=True)
-def _best_exchange(line_a, line_b, start, items, costs, num_modules, dp_size, load, top, top_rank):
+def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank):
     """Best move or swap between two lines: the change, the item given, the item returned (-1)."""
     best, best_give, best_back = np.int64(0), -1, -1
-    for p in range(start[line_a], start[line_a + 1]):
-        give = items[p]
-        change = _change(line_a, line_b, give, -1, costs, num_modules, dp_size, load, top, top_rank)
-        if change < best:
-            best, best_give, best_back = change, give, -1
-        for s in range(start[line_b], start[line_b + 1]):
-            back = items[s]
+    give = first[line_a]
+    while give >= 0:
+        back = -1
+        while True:
             change = _change(
                 line_a, line_b, give, back, costs, num_modules, dp_size, load, top, top_rank
             )
             if change < best:
                 best, best_give, best_back = change, give, back
+            back = first[line_b] if back < 0 else after[back]
+            if back < 0:
+                break
+        give = after[give]
     return best, best_give, best_back
+
+
+@njit(nogil=True)
+def _target_cell(line_b, back, cells, count, dp_size, num_slots, num_groups):
+    """Microbatch that takes the given item: the returned item's, else the rank's emptiest."""
+    if back >= 0:
+        return cells[back]
+    if num_groups > 1:
+        return line_b
+    target = line_b
+    for slot in range(num_slots):
+        if count[slot * dp_size + line_b] < count[target]:
+            target = slot * dp_size + line_b
+    return target
 
 
 @njit(nogil=True)
@@ -135,47 +153,57 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
     the best move or swap that shortens the step. `budget` counts evaluated exchanges, each
     O(num_modules). Returns the step time.
     """
-    num_lines = num_groups * dp_size
+    num_lines, num_cells, num_items = num_groups * dp_size, num_slots * dp_size, cells.size
     load = line_loads(cells, costs, num_modules, dp_size, num_groups)
-    top = np.empty(num_groups * num_modules * 3, np.int64)
-    top_rank = np.empty(num_groups * num_modules * 3, np.int64)
+    num_tops = num_groups * num_modules
+    top = np.empty(num_tops * 3, np.int64)
+    top_rank = np.empty(num_tops * 3, np.int64)
     value = np.int64(0)
-    for g in range(num_groups * num_modules):
+    for g in range(num_tops):
         _rank_top(load, g // num_modules, g % num_modules, num_modules, dp_size, top, top_rank)
         value += top[g * 3]
-    num_cells = dp_size * num_slots
     used = np.zeros(num_cells * caps.size, np.int64)
     count = np.zeros(num_cells, np.int64)
     longest = np.zeros(num_cells, np.int64)
-    for item in range(cells.size):
+    size = np.zeros(num_lines, np.int64)
+    first = np.full(num_lines, -1, np.int64)
+    after = np.empty(num_items, np.int64)
+    before = np.empty(num_items, np.int64)
+    for item in range(num_items):
         put(item, cells[item], amounts, caps.size, used, count, longest)
-    start, items = _members(cells, dp_size, num_lines, num_groups == 1)
-    idle, g, step = 0, 0, 0
-    while idle < num_groups * num_modules and value > goal and budget > 0:
+        line = cells[item] % num_lines if num_groups == 1 else cells[item]
+        size[line] += 1
+        _link(item, line, first, after, before)
+    idle, g, turn = 0, 0, 0
+    while idle < num_tops and value > goal and budget > 0:
         line_a = (g // num_modules) * dp_size + top_rank[g * 3]
         improved = False
         for offset in range(1, num_lines):
-            line_b = (line_a + offset + step) % num_lines
+            line_b = (line_a + offset + turn) % num_lines
             if line_b == line_a:
                 continue
-            size_a = start[line_a + 1] - start[line_a]
-            size_b = start[line_b + 1] - start[line_b]
-            budget -= size_a * (size_b + 1)
+            if budget <= 0:
+                break
+            budget -= size[line_a] * (size[line_b] + 1)
             change, give, back = _best_exchange(
-                line_a, line_b, start, items, costs, num_modules, dp_size, load, top, top_rank
+                line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank
             )
             if give < 0:
                 continue
-            target = cells[back] if back >= 0 else line_b
-            if back < 0 and num_groups == 1:  # any microbatch of the rank: the emptiest
-                for slot in range(num_slots):
-                    if count[slot * dp_size + line_b] < count[target]:
-                        target = slot * dp_size + line_b
+            target = _target_cell(line_b, back, cells, count, dp_size, num_slots, num_groups)
             if not _try_exchange(
                 give, back, target, cells, amounts, caps, padded, used, count, longest
             ):
                 continue
             value += change
+            _unlink(give, line_a, first, after, before)
+            _link(give, line_b, first, after, before)
+            if back >= 0:
+                _unlink(back, line_b, first, after, before)
+                _link(back, line_a, first, after, before)
+            else:
+                size[line_a] -= 1
+                size[line_b] += 1
             for k in range(num_modules):
                 moved = costs[give * num_modules + k]
                 if back >= 0:
@@ -184,10 +212,9 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
                 load[line_b * num_modules + k] += moved
                 for line in (line_a, line_b):
                     _rank_top(load, line // dp_size, k, num_modules, dp_size, top, top_rank)
-            start, items = _members(cells, dp_size, num_lines, num_groups == 1)
-            improved, step = True, step + offset
+            improved, turn = True, turn + offset
             break
         idle = 0 if improved else idle + 1
         if not improved:
-            g = (g + 1) % (num_groups * num_modules)
+            g = (g + 1) % num_tops
     return value

@@ -88,14 +88,17 @@ def place_in_slots(order, costs, num_modules, amounts, caps, padded, dp_size, nu
         held = dp_size * (num_slots - 1 - slot)
         kept = 0
         for t in range(num_left):
-            item, rank = left[t], -1
-            possible = kept + num_left - t > held
+            if kept + num_left - t <= held:  # the rest is held back for the slots to come
+                left[kept : kept + num_left - t] = left[t:num_left].copy()
+                kept += num_left - t
+                break
+            item, rank, possible = left[t], -1, True
             for k in range(num_modules if closed else 0):
                 possible = possible and costs[item * num_modules + k] <= room[k]
             if possible:
                 rank = _rank_with_room(
-                    item, costs, num_modules, load, sizes, closed, slot * dp_size, dp_size, amounts,
-                    caps, padded, used, count, longest,
+                    item, costs, num_modules, load, sizes, closed, slot * dp_size, dp_size,
+                    amounts, caps, padded, used, count, longest,
                 )  # fmt: skip
             if rank < 0:
                 left[kept] = item
@@ -104,10 +107,12 @@ def place_in_slots(order, costs, num_modules, amounts, caps, padded, dp_size, nu
             cells[item] = slot * dp_size + rank
             put(item, cells[item], amounts, caps.size, used, count, longest)
             for k in range(num_modules):
+                before = sizes[k] - load[rank * num_modules + k]
                 load[rank * num_modules + k] += costs[item * num_modules + k]
                 remaining[k] -= costs[item * num_modules + k]
-                room[k] = sizes[k] - load[k]
-                for r in range(1, dp_size):
-                    room[k] = max(room[k], sizes[k] - load[r * num_modules + k])
+                if before >= room[k]:  # this rank had the most room: look for the next
+                    room[k] = sizes[k] - load[k]
+                    for r in range(1, dp_size):
+                        room[k] = max(room[k], sizes[k] - load[r * num_modules + k])
         num_left = kept
     return cells

@@ -57,7 +57,7 @@ def make_embedded(trace: Path, out: Path) -> None:
 
     table = parquet.read_table(trace, columns=[*_COLUMNS, "source", "audio_seconds"])
     rows = np.flatnonzero(table["audio_seconds"].is_null().to_numpy())[::_STRIDE][:_NUM_ROWS]
-    chosen = table.take(pyarrow.array(rows))
+    chosen = table.take(rows)
     codes = compute.index_in(chosen["source"], pyarrow.array(SOURCES)).cast(pyarrow.int8())
     chosen = chosen.select(_COLUMNS).append_column("source", codes)
     parquet.write_table(

@@ -1,0 +1,182 @@
+"""Options of the command line, and the objects they stand for."""
+
+import argparse
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import get_args
+
+from balancer.cost import CostFunction
+from balancer.errors import ArgumentError
+from balancer.flops_cost import FlopsCost
+from balancer.plots import require_matplotlib
+from balancer.presets import PRESETS, preset
+from balancer.samples import SampleTable
+from balancer.tables import SizeColumns, embedded_table, table_from_parquet
+from balancer.topology import Barrier, Layout, Limits, Modules, Topology
+
+__all__ = ["COLUMN_FLAGS", "build_parser", "check_outputs", "cost_model", "sizes", "topology"]
+
+COLUMN_FLAGS = {
+    field.name: f"--{field.name.replace('_', '-')}-column" for field in fields(SizeColumns)
+}
+"""The option that names the column of each size."""
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """Parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="balancer",
+        description="Places multimodal samples so that every rank finishes its step together.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    plan = commands.add_parser(
+        "plan", help="plan an epoch, and show what it gives over the order of a shuffled loader"
+    )
+    _add_data(plan)
+    _add_topology(plan)
+    _add_epoch(plan)
+    plan.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    plan.add_argument("--out", type=Path, metavar="PLAN.npz", help="save the plan")
+    plan.add_argument(
+        "--plot", type=Path, metavar="LOADS.png", help="draw rank loads per step, with a CSV"
+    )
+    report = commands.add_parser("report", help="report on a saved plan")
+    report.add_argument("plan", type=Path, metavar="PLAN.npz")
+    _add_data(report)
+    report.add_argument("--json", action="store_true", help="print JSON instead of a table")
+    return parser
+
+
+def sizes(arguments: argparse.Namespace) -> SampleTable:
+    """The table of the sizes that DATA and the column options name."""
+    if arguments.data == ["embedded"]:
+        return embedded_table()
+    given = {name: getattr(arguments, f"{name}_column") for name in COLUMN_FLAGS}
+    columns = SizeColumns(**{name: value for name, value in given.items() if value is not None})
+    return table_from_parquet(arguments.data, columns)
+
+
+def cost_model(name: str) -> CostFunction:
+    """The preset of a name, or the model of a `config.json`.
+
+    Raises:
+        ArgumentError: No such preset, or the file is not a model's configuration.
+        OSError: The file cannot be read.
+    """
+    if not name.endswith(".json"):
+        if name not in PRESETS:
+            raise ArgumentError(
+                f"--model is {name!r}; allowed: {', '.join(PRESETS)}, or the path of a config.json"
+            )
+        return preset(name)
+    try:
+        config = json.loads(Path(name).read_text())
+    except ValueError as error:
+        raise ArgumentError(f"--model: {name} is not JSON ({error})") from error
+    return FlopsCost.from_config(config)
+
+
+def topology(arguments: argparse.Namespace) -> Topology:
+    """Topology of the options."""
+    return Topology(
+        dp_size=arguments.dp_size,
+        num_microbatches=arguments.num_microbatches,
+        max_microbatches=arguments.max_microbatches,
+        barrier=arguments.barrier,
+        modules=arguments.modules,
+        limits=Limits(
+            max_tokens=arguments.max_tokens,
+            max_patches=arguments.max_patches,
+            max_images=arguments.max_images,
+            max_samples=arguments.max_samples,
+            layout=arguments.layout,
+        ),
+    )
+
+
+def check_outputs(arguments: argparse.Namespace) -> None:
+    """Refuse outputs that cannot be written, before any work is done for them.
+
+    Raises:
+        ArgumentError: A folder does not exist, or the figure does not end in `.png`.
+        BalancerError: A figure is asked for and matplotlib is not installed.
+    """
+    for flag, path in (("--out", arguments.out), ("--plot", arguments.plot)):
+        if path is not None and not path.parent.is_dir():
+            raise ArgumentError(f"{flag} is {path}; its folder does not exist: create it first")
+    if arguments.plot is not None:
+        if arguments.plot.suffix.lower() != ".png":
+            raise ArgumentError(f"--plot is {arguments.plot}; allowed: a file name ending in .png")
+        require_matplotlib()
+
+
+def _add_data(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "data",
+        nargs="+",
+        metavar="DATA",
+        help="Parquet files of sizes, one row a sample; or `embedded`: 8,192 real samples",
+    )
+    parser.add_argument(
+        "--model",
+        required=True,
+        help=f"{', '.join(PRESETS)}, or the path of a Hugging Face config.json",
+    )
+    columns = parser.add_argument_group("names of columns")
+    for field in fields(SizeColumns):
+        columns.add_argument(
+            COLUMN_FLAGS[field.name], metavar="NAME", help=f"default: {field.default}"
+        )
+
+
+def _add_topology(parser: argparse.ArgumentParser) -> None:
+    ranks = parser.add_argument_group("topology")
+    ranks.add_argument("--dp-size", type=int, required=True, help="data-parallel ranks")
+    ranks.add_argument(
+        "--num-microbatches", type=int, default=1, help="microbatches of a rank in a step (1)"
+    )
+    ranks.add_argument(
+        "--max-microbatches",
+        type=int,
+        help="most microbatches where limits ask for more (default: as many as needed)",
+    )
+    ranks.add_argument(
+        "--barrier",
+        choices=get_args(Barrier),
+        default="microbatch",
+        help="where ranks wait: once a step (DDP) or in every microbatch (FSDP, TP, EP; default)",
+    )
+    ranks.add_argument(
+        "--modules",
+        choices=get_args(Modules),
+        default="in_turn",
+        help="wait after each module of a microbatch (default), or once for the microbatch",
+    )
+    limits = parser.add_argument_group("limits of a microbatch")
+    for name in ("tokens", "patches", "images", "samples"):
+        limits.add_argument(f"--max-{name}", type=int)
+    limits.add_argument("--layout", choices=get_args(Layout), default="packed")
+
+
+def _add_epoch(parser: argparse.ArgumentParser) -> None:
+    epoch = parser.add_argument_group("epoch")
+    epoch.add_argument(
+        "--global-batch-size", type=int, required=True, help="samples of a step over all ranks"
+    )
+    epoch.add_argument("--seed", type=int, default=0)
+    epoch.add_argument("--epoch", type=int, default=0)
+    epoch.add_argument("--no-shuffle", action="store_true", help="keep the order of the data")
+    epoch.add_argument("--steps", type=int, help="plan only the first STEPS steps")
+    epoch.add_argument(
+        "--oversize",
+        choices=("error", "drop", "alone"),
+        default="error",
+        help="what to do with a sample over a limit",
+    )
+    epoch.add_argument(
+        "--tail",
+        choices=("drop", "pad", "filler"),
+        default="drop",
+        help="what to do with the samples after the last whole step",
+    )

@@ -10,7 +10,7 @@ import transformers
 from balancer.errors import ArgumentError
 from balancer.flops import language_flops, vision_flops
 from balancer.flops_cost import FlopsCost
-from balancer.model_config import family_rule, language_dims, vision_dims
+from balancer.model_config import audio_dims, family_rule, language_dims, vision_dims
 from tests.flop_oracles import counted
 
 TEXT = {
@@ -275,3 +275,17 @@ def test_unknown_families_are_refused_with_those_known() -> None:
         FlopsCost.from_config({"model_type": "blip", "vision_config": {}, "text_config": {}})
     with pytest.raises(ArgumentError, match=r"model_type 'gpt2'.*llama.*LanguageDims"):
         FlopsCost.from_config({"model_type": "gpt2"})
+
+
+def test_audio_dimensions_are_read_and_missing_ones_named() -> None:
+    config = transformers.VoxtralConfig().to_dict()
+    dims = audio_dims(config)
+    assert dims is not None
+    assert (dims.depth, dims.mel_bins, dims.merge, dims.pool) == (32, 128, 4, 1)
+    assert FlopsCost.from_config(config).audio == dims
+    assert audio_dims({"model_type": "llama"}) is None
+    with pytest.raises(ArgumentError, match=r"model_type 'other'.*qwen2_audio, voxtral"):
+        audio_dims({**config, "model_type": "other"})
+    del config["audio_config"]["num_mel_bins"]
+    with pytest.raises(ArgumentError, match=r"^audio_config lacks num_mel_bins"):
+        audio_dims(config)

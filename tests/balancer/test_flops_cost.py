@@ -1,5 +1,6 @@
 """FlopsCost: samples priced by their text and media."""
 
+import pickle
 from dataclasses import replace
 
 import numpy as np
@@ -165,3 +166,8 @@ def test_an_empty_table_has_no_costs() -> None:
 
 def test_it_is_a_cost_model() -> None:
     assert evaluate_costs(COST, MIXED).fingerprint == COST(MIXED).fingerprint
+
+
+def test_it_survives_pickling() -> None:
+    """Loader workers started by spawn get it this way."""
+    assert pickle.loads(pickle.dumps(COST)) == COST

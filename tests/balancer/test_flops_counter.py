@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
 from balancer.flops_cost import FlopsCost
 from balancer.lora_flops import Adapted
@@ -34,6 +35,12 @@ def test_adapters_cost_their_own_products_and_the_gradients_through_the_model(
 def test_a_projector_behind_a_frozen_tower_counts_as_its_norm_demands() -> None:
     for row in projector_rows():
         assert row.ours == row.counter
+
+
+def test_flash_attention_computes_five_products_backward_for_two_forward() -> None:
+    shape = (1, 4, 128, 64)
+    forward = sdpa_flop_count(shape, shape, shape)
+    assert sdpa_backward_flop_count(shape, shape, shape, shape) == 2.5 * forward
 
 
 def tiny_qwen() -> transformers.Qwen2_5_VLConfig:

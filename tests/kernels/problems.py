@@ -1,0 +1,62 @@
+"""Small placement problems for kernels: ties, zeros, dear items, tight caps."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+
+@dataclass(frozen=True)
+class Small:
+    """Rows are items; `order` is dearest first."""
+
+    costs: list[list[int]]
+    amounts: list[list[int]]
+    caps: list[int]
+    padded: bool
+    dp_size: int
+    num_slots: int
+
+    @property
+    def order(self):
+        return sorted(range(len(self.costs)), key=lambda i: (-sum(self.costs[i]), i))
+
+    def arrays(self):
+        """The arguments that kernels take, in their order: order, costs, modules, limits, size."""
+        flat = np.array(self.costs, np.int64).ravel()
+        amounts = np.array(self.amounts, np.int64).ravel()
+        caps = np.array(self.caps, np.int64)
+        order = np.array(self.order, np.int64)
+        return order, flat, len(self.costs[0]), amounts, caps, self.padded
+
+
+@st.composite
+def small_problems(draw, *, min_items=1, max_items=14, max_dp=3, max_slots=3, caps=True):
+    """A problem in which every single item fits an empty microbatch."""
+    num_items = draw(st.integers(min_items, max_items))
+    modules = draw(st.integers(1, 3))
+    cost = st.one_of(st.integers(0, 4), st.integers(0, 1000), st.sampled_from([0, 10**9]))
+    costs = draw(
+        st.lists(
+            st.lists(cost, min_size=modules, max_size=modules),
+            min_size=num_items,
+            max_size=num_items,
+        )
+    )
+    num_caps = draw(st.integers(0, 2)) if caps else 0
+    amounts = draw(
+        st.lists(
+            st.lists(st.integers(0, 10), min_size=num_caps, max_size=num_caps),
+            min_size=num_items,
+            max_size=num_items,
+        )
+    )
+    limits = draw(st.lists(st.integers(10, 40), min_size=num_caps, max_size=num_caps))
+    return Small(
+        costs=costs,
+        amounts=amounts,
+        caps=limits,
+        padded=bool(num_caps) and draw(st.booleans()),
+        dp_size=draw(st.integers(1, max_dp)),
+        num_slots=draw(st.integers(1, max_slots)),
+    )

@@ -1,0 +1,75 @@
+"""Placement kernels against plain-Python oracles."""
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ranks
+from balancer.kernels.slots import place_in_slots
+from balancer.kernels.steptime import line_loads, step_value
+from tests import naive
+from tests.kernels.problems import small_problems
+
+
+@given(small_problems())
+def test_greedy_on_ranks_equals_the_oracle(problem):
+    """The compiled vector greedy and its plain-Python form choose the same cells."""
+    placed = place_on_ranks(*problem.arrays(), problem.dp_size, problem.num_slots)
+    expected = naive.place_on_ranks(
+        problem.order, problem.costs, problem.amounts, problem.caps, problem.padded,
+        problem.dp_size, problem.num_slots,
+    )  # fmt: skip
+    assert placed.tolist() == expected
+
+
+@given(small_problems(), st.sampled_from([1.0, 1.02, 1.5]))
+def test_slot_sized_placement_equals_the_oracle(problem, slack):
+    """The compiled slot placement and its plain-Python form choose the same cells."""
+    placed = place_in_slots(*problem.arrays(), problem.dp_size, problem.num_slots, slack)
+    expected = naive.place_in_slots(
+        problem.order, problem.costs, problem.amounts, problem.caps, problem.padded,
+        problem.dp_size, problem.num_slots, slack,
+    )  # fmt: skip
+    assert placed.tolist() == expected
+
+
+@given(small_problems())
+def test_best_fit_equals_the_oracle(problem):
+    """The compiled best-fit and its plain-Python form choose the same cells."""
+    order, _, _, amounts, caps, padded = problem.arrays()
+    num_cells = problem.dp_size * problem.num_slots
+    if not caps.size:
+        return
+    placed = place_by_amount(order, amounts, caps, padded, num_cells)
+    expected = naive.place_by_amount(
+        problem.order, problem.amounts, problem.caps, problem.padded, num_cells
+    )
+    assert placed.tolist() == expected
+
+
+@given(small_problems(), st.data())
+def test_fill_empty_equals_the_oracle_and_leaves_none_empty(problem, data):
+    """With at least as many items as cells no cell stays empty."""
+    num_cells = problem.dp_size * problem.num_slots
+    cell = st.integers(0, num_cells - 1)
+    size = len(problem.costs)
+    placed = np.array(data.draw(st.lists(cell, min_size=size, max_size=size)), np.int64)
+    expected = naive.fill_empty(problem.order, num_cells, placed.tolist())
+    fill_empty(np.array(problem.order, np.int64), num_cells, placed)
+    assert placed.tolist() == expected
+    if size >= num_cells:
+        assert len(set(expected)) == num_cells
+
+
+@given(small_problems(), st.booleans(), st.data())
+def test_step_value_equals_the_oracle(problem, per_step, data):
+    """The compiled step time is the sum over groups and modules of the dearest rank's load."""
+    num_cells = problem.dp_size * problem.num_slots
+    size = len(problem.costs)
+    cell = st.integers(0, num_cells - 1)
+    placed = data.draw(st.lists(cell, min_size=size, max_size=size))
+    num_groups = 1 if per_step else problem.num_slots
+    _, costs, modules, *_ = problem.arrays()
+    load = line_loads(np.array(placed, np.int64), costs, modules, problem.dp_size, num_groups)
+    expected = naive.step_time(placed, problem.costs, problem.dp_size, num_groups)
+    assert step_value(load, modules, problem.dp_size) == expected

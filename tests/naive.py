@@ -1,0 +1,193 @@
+"""Plain-Python oracles: what each compiled kernel must return, written to be read."""
+
+from itertools import product
+
+MASK64 = 2**64 - 1
+
+
+def mix(value):
+    """SplitMix64 finaliser on Python integers."""
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & MASK64
+    return value ^ (value >> 31)
+
+
+def permuted(positions, size, seed, epoch):
+    """Feistel permutation of `range(size)` at some positions."""
+    half = 1
+    while 4**half < size:
+        half += 1
+    mask = 2**half - 1
+    key = mix((mix(seed) + 0x9E3779B97F4A7C15 * (epoch + 1)) & MASK64)
+    ids = []
+    for position in positions:
+        value = position
+        while True:
+            left, right = value >> half, value & mask
+            for turn in range(6):
+                mixed = mix(((right ^ key) + 0x9E3779B97F4A7C15 * (turn + 1)) & MASK64)
+                left, right = right, left ^ (mixed & mask)
+            value = (left << half) | right
+            if value < size:
+                break
+        ids.append(value)
+    return ids
+
+
+class Cells:
+    """Microbatches being filled, with their limits; rows of `amounts` are items."""
+
+    def __init__(self, amounts, caps, padded, num_cells):
+        self.amounts, self.caps, self.padded = amounts, caps, padded
+        self.held = [[] for _ in range(num_cells)]
+
+    def allocated(self, items, amount):
+        values = [self.amounts[item][amount] for item in items]
+        if self.padded and amount == 0:
+            return len(values) * max(values, default=0)
+        return sum(values)
+
+    def fits(self, item, cell):
+        items = [*self.held[cell], item]
+        return all(self.allocated(items, a) <= cap for a, cap in enumerate(self.caps))
+
+
+def least_loaded(loads, cost, open_bins):
+    """First bin with the least (largest module load, sum of squares) after adding `cost`."""
+    best, best_key = -1, None
+    for b in open_bins:
+        after = [load + c for load, c in zip(loads[b], cost, strict=True)]
+        squares = 0.0
+        for value in after:
+            squares += float(value) * float(value)
+        key = (max(after), squares)
+        if best_key is None or key < best_key:
+            best, best_key = b, key
+    return best
+
+
+def place_on_ranks(order, shares, amounts, caps, padded, dp_size, num_slots):
+    """Vector greedy on ranks, then on the microbatches of the rank."""
+    modules = len(shares[0])
+    cells = Cells(amounts, caps, padded, dp_size * num_slots)
+    rank_loads = [[0] * modules for _ in range(dp_size)]
+    cell_loads = [[0] * modules for _ in range(dp_size * num_slots)]
+    placed = [-1] * len(order)
+    for item in order:
+        ranks = list(range(dp_size))
+        while ranks:
+            rank = least_loaded(rank_loads, shares[item], ranks)
+            own = [slot * dp_size + rank for slot in range(num_slots)]
+            cell = least_loaded(cell_loads, shares[item], [c for c in own if cells.fits(item, c)])
+            if cell >= 0:
+                placed[item] = cell
+                cells.held[cell].append(item)
+                for loads in (rank_loads[rank], cell_loads[cell]):
+                    for k in range(modules):
+                        loads[k] += shares[item][k]
+                break
+            ranks.remove(rank)
+    return placed
+
+
+def place_by_amount(order, amounts, caps, padded, num_cells):
+    """Best-fit on each item's own tightest cap."""
+    cells = Cells(amounts, caps, padded, num_cells)
+    placed = [-1] * len(order)
+    for item in order:
+        shares = [amount / cap for amount, cap in zip(amounts[item], caps, strict=True)]
+        tightest = shares.index(max(shares))
+        best, best_used = -1, -1
+        for cell in range(num_cells):
+            used = sum(amounts[other][tightest] for other in cells.held[cell])
+            if used > best_used and cells.fits(item, cell):
+                best, best_used = cell, used
+        if best >= 0:
+            placed[item] = best
+            cells.held[best].append(item)
+    return placed
+
+
+def place_in_slots(order, costs, amounts, caps, padded, dp_size, num_slots, slack):
+    """Slots sized by the dearest remaining item, each filled on all ranks up to that size."""
+    modules = range(len(costs[0]))
+    cells = Cells(amounts, caps, padded, dp_size * num_slots)
+    placed = [-1] * len(order)
+    left = list(order)
+    for slot in range(num_slots):
+        closed = slot < num_slots - 1
+        remaining = [sum(costs[item][k] for item in left) for k in modules]
+        fraction = 1.0 / (num_slots - slot)
+        for item, k in product(left, modules):
+            if remaining[k] > 0:
+                fraction = max(fraction, costs[item][k] * dp_size / remaining[k])
+        sizes = [fraction * remaining[k] / dp_size * slack for k in modules]
+        loads = [[0] * len(sizes) for _ in range(dp_size)]
+        held = dp_size * (num_slots - 1 - slot)
+        later = []
+        for t, item in enumerate(left):
+            if len(later) + len(left) - t <= held:
+                later.extend(left[t:])
+                break
+            best, best_key = -1, None
+            for rank in range(dp_size):
+                after = [float(loads[rank][k] + costs[item][k]) for k in modules]
+                if closed and any(after[k] > sizes[k] for k in modules):
+                    continue
+                filled = [after[k] / sizes[k] for k in modules if sizes[k] > 0.0]
+                squares = 0.0
+                for share in filled:
+                    squares += share * share
+                key = (max(filled, default=0.0), squares)
+                if (best_key is None or key < best_key) and cells.fits(item, slot * dp_size + rank):
+                    best, best_key = rank, key
+            if best < 0:
+                later.append(item)
+                continue
+            placed[item] = slot * dp_size + best
+            cells.held[placed[item]].append(item)
+            for k in modules:
+                loads[best][k] += costs[item][k]
+        left = later
+    return placed
+
+
+def fill_empty(order, num_cells, placed):
+    """Each empty cell takes the cheapest item that has company."""
+    placed = list(placed)
+    cheapest_first = list(reversed(order))
+    for cell in range(num_cells):
+        if cell in placed:
+            continue
+        for item in cheapest_first:
+            if placed.count(placed[item]) > 1:
+                placed[item] = cell
+                break
+    return placed
+
+
+def step_time(placed, costs, dp_size, num_groups):
+    """Sum over groups and modules of the dearest rank's load."""
+    modules = range(len(costs[0]))
+    load = {}
+    for item, cell in enumerate(placed):
+        group = cell // dp_size if num_groups > 1 else 0
+        for k in modules:
+            key = (group, cell % dp_size, k)
+            load[key] = load.get(key, 0) + costs[item][k]
+    return sum(
+        max(load.get((group, rank, k), 0) for rank in range(dp_size))
+        for group in range(num_groups)
+        for k in modules
+    )
+
+
+def best_possible(costs, dp_size, num_slots, num_groups):
+    """Least step time over all assignments that leave no cell empty, by trying them all."""
+    num_cells = dp_size * num_slots
+    best = None
+    for placed in product(range(num_cells), repeat=len(costs)):
+        if len(set(placed)) == num_cells:
+            value = step_time(placed, costs, dp_size, num_groups)
+            best = value if best is None else min(best, value)
+    return best

@@ -24,6 +24,7 @@ __all__ = [
     "check_videos",
     "has_torchvision",
     "image_sizes",
+    "marker_count",
     "mismatches",
     "refusing",
     "video_sizes",
@@ -161,11 +162,18 @@ def word_tokenizer(*markers: str, **named: str) -> Any:
 
     words = ["[UNK]", *dict.fromkeys([*markers, *named.values()])]
     ids = {word: position for position, word in enumerate(words)}
-    return PreTrainedTokenizerFast(
+    tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=Tokenizer(models.WordLevel(ids, unk_token="[UNK]")),
         unk_token="[UNK]",
-        extra_special_tokens=named or words[1:],
+        extra_special_tokens=named,
     )
+    tokenizer.add_tokens(list(markers), special_tokens=True)
+    return tokenizer
+
+
+def marker_count(input_ids: Any) -> int:
+    """Tokens that are markers; all other text is the unknown token, whose id is 0."""
+    return int((np.asarray(input_ids) != 0).sum())
 
 
 def has_torchvision() -> bool:

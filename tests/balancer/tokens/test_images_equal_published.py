@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.image_oracles import IMAGE_ORACLES
+from tests.image_oracles import IMAGE_ORACLES as FIRST_ORACLES
+from tests.native_oracles import NATIVE_ORACLES
+from tests.tile_oracles import TILE_ORACLES
 from tests.token_oracles import check_images, image_sizes, mismatches
 
+IMAGE_ORACLES = FIRST_ORACLES | TILE_ORACLES | NATIVE_ORACLES
 SIZES = image_sizes(2000, seed=7)
 REAL_SIZES = [(8, 8), (60, 60), (70, 41), (100, 300), (333, 500), (700, 390), (450, 1300)]
 

@@ -257,6 +257,15 @@ class BalancedDataLoader:
                 yield facts, microbatch
         finally:
             self._running_epoch = None
+            if not self.persistent_workers:
+                _stop_workers(iterator)
+
+
+def _stop_workers(iterator: Any) -> None:
+    """Stop worker processes now; a traceback would keep the iterator, and so them, alive."""
+    stop = getattr(iterator, "_shutdown_workers", None)
+    if stop is not None:
+        stop()
 
 
 def _defaults() -> dict[str, Any]:

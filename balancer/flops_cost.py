@@ -101,9 +101,9 @@ class FlopsCost:
     ) -> "FlopsCost":
         """Cost model of a Hugging Face model from its `config.json` as a dictionary.
 
-        Reads Qwen2-VL, 2.5-VL and 3-VL, LLaVA and LLaVA-NeXT, Idefics3 and SmolVLM, InternVL,
-        Pixtral, Mistral 3, Qwen2-Audio, Voxtral, and text models of the Llama kind, dense or
-        mixture of experts.
+        Reads Qwen2-VL, 2.5-VL and 3-VL, LLaVA, LLaVA-NeXT and LLaVA-OneVision, Idefics3 and
+        SmolVLM, InternVL, Pixtral, Mistral 3, Qwen2-Audio, Voxtral, and text models of the Llama
+        kind, dense or mixture of experts.
 
         Args:
             config: The whole dictionary, `text_config`, `vision_config` and `audio_config` nested

@@ -16,6 +16,7 @@ _RULES = {
     "internvl": "internvl",
     "llava": "llava-1.5",
     "llava_next": "llava-next",
+    "llava_onevision": "llava-onevision",
     "mistral3": "mistral-small-3.1",
     "qwen2_5_vl": "qwen2.5-vl",
     "qwen2_vl": "qwen2-vl",
@@ -36,7 +37,7 @@ def family_rule(config: Config) -> TokenRule:
     """Token rule of the model's family, with the tile and patch sizes of the configuration.
 
     Pixel budgets and frame rates are not in a `config.json` (they are the processor's): they are
-    the family's defaults. A model without a vision part takes no media.
+    the family's defaults. A model without an encoder takes no media.
 
     Raises:
         ArgumentError: The model has a vision part of a family without a rule.
@@ -46,17 +47,38 @@ def family_rule(config: Config) -> TokenRule:
         'text-only()'
     """
     if "vision_config" not in config:
-        return token_rule("text-only")
+        listens = config.get("model_type") == "qwen2_audio"
+        return token_rule("qwen2-audio" if listens else "text-only")
     name, vision = _RULES[_family(config)], config["vision_config"]
     if vision.get("model_type") == "pixtral" and name == "llava-1.5":
         return token_rule("pixtral")
-    settings: dict[str, Any] = {}
-    if name in ("internvl", "llava-1.5", "llava-next"):
-        size = "image_size" if name == "llava-1.5" else "tile_size"
-        settings = {size: side(vision, "image_size"), "patch_size": side(vision, "patch_size")}
-    if name == "llava-next" and config.get("image_grid_pinpoints"):
+    return token_rule(name, **_rule_settings(name, config))
+
+
+def _rule_settings(name: str, config: Config) -> dict[str, Any]:
+    """Sizes of tiles and patches, where the family has tiles, and the tokens of a tile."""
+    vision = config["vision_config"]
+    if name not in (
+        "idefics3",
+        "internvl",
+        "llava-1.5",
+        "llava-next",
+        "llava-onevision",
+        "smolvlm",
+    ):
+        return {}
+    tile, patch = side(vision, "image_size"), side(vision, "patch_size")
+    if name == "llava-1.5":
+        return {"image_size": tile, "patch_size": patch}
+    settings: dict[str, Any] = {"tile_size": tile, "patch_size": patch}
+    if name.startswith("llava") and config.get("image_grid_pinpoints"):
         settings["grid_pinpoints"] = tuple(map(tuple, config["image_grid_pinpoints"]))
-    return token_rule(name, **settings)
+    if not name.startswith("llava"):
+        merge, _ = _projector(config, 0, 0)
+        settings["tokens_per_tile"] = (tile // patch) ** 2 // merge
+    if name in ("idefics3", "smolvlm"):
+        settings["longest_side"] = 4 * tile  # as all published processors of the family have it
+    return settings
 
 
 def language_dims(config: Config) -> LanguageDims:

@@ -58,11 +58,7 @@ def _qwen25_vl_7b() -> FlopsCost:
 
 
 def _smolvlm_2b() -> FlopsCost:
-    """HuggingFaceTB/SmolVLM-Instruct, config.json; images whole, not split.
-
-    The rule is that of the processor with `do_image_splitting=False`: one tile of 384 pixels and
-    81 tokens an image, without the 3 marker tokens around them.
-    """
+    """HuggingFaceTB/SmolVLM-Instruct, config.json."""
     vision = VisionDims(
         depth=27,
         width=1152,
@@ -79,7 +75,9 @@ def _smolvlm_2b() -> FlopsCost:
         mlp_width=8192,
         vocab_size=49155,
     )
-    rule = token_rule("siglip", image_size=384, patch_size=14, tokens_per_image=81)
+    rule = token_rule(
+        "smolvlm", longest_side=1536, tile_size=384, patch_size=14, tokens_per_tile=81
+    )
     return FlopsCost(vision=vision, language=language, rule=rule)
 
 

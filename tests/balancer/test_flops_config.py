@@ -11,6 +11,7 @@ from balancer.errors import ArgumentError
 from balancer.flops import language_flops, vision_flops
 from balancer.flops_cost import FlopsCost
 from balancer.model_config import audio_dims, family_rule, language_dims, vision_dims
+from balancer.samples import SampleTable
 from tests.flop_oracles import counted
 
 TEXT = {
@@ -77,6 +78,16 @@ VISION_MODELS: dict[str, tuple[Callable[[], Any], dict[str, Any], tuple[int, int
             transformers.LlavaNextConfig,
             "mistral",
             vision_config={"model_type": "clip_vision_model", **TOWER},
+            image_grid_pinpoints=[[56, 112]],
+        ),
+        {"pixel_values": (1, 3, 3, 56, 56), "image_sizes": torch.tensor([[56, 112]])},
+        (3, 4, 4),
+    ),
+    "llava-onevision": (
+        lambda: tiles(
+            transformers.LlavaOnevisionConfig,
+            "qwen2",
+            vision_config={"model_type": "siglip_vision_model", "vision_use_head": False, **TOWER},
             image_grid_pinpoints=[[56, 112]],
         ),
         {"pixel_values": (1, 3, 3, 56, 56), "image_sizes": torch.tensor([[56, 112]])},
@@ -251,6 +262,12 @@ def test_a_flat_configuration_of_the_hub_is_read() -> None:
 def test_the_rule_takes_its_tile_sizes_from_the_configuration() -> None:
     rule = family_rule(VISION_MODELS["llava-siglip"][0]().to_dict())
     assert rule.name == "llava-1.5(image_size=56,patch_size=14,tokens_per_image=None)"
+    rule = family_rule(VISION_MODELS["smolvlm"][0]().to_dict())
+    assert "longest_side=224,tile_size=56,patch_size=14,tokens_per_tile=1" in rule.name
+    rule = family_rule(VISION_MODELS["internvl"][0]().to_dict())
+    assert rule.name.startswith("internvl(tile_size=56,patch_size=14")
+    assert "tokens_per_tile=4" in rule.name
+    assert family_rule(transformers.Qwen2AudioConfig().to_dict()).name.startswith("qwen2-audio")
     assert family_rule(VISION_MODELS["llava-pixtral"][0]().to_dict()).name.startswith("pixtral")
 
 
@@ -289,3 +306,13 @@ def test_audio_dimensions_are_read_and_missing_ones_named() -> None:
     del config["audio_config"]["num_mel_bins"]
     with pytest.raises(ArgumentError, match=r"^audio_config lacks num_mel_bins"):
         audio_dims(config)
+
+
+@pytest.mark.parametrize("name", VISION_MODELS)
+def test_a_cost_model_from_a_configuration_prices_an_image(name: str) -> None:
+    cost = FlopsCost.from_config(VISION_MODELS[name][0]().to_dict())
+    table = SampleTable.from_arrays(text_tokens=[3], image_heights=[[56]], image_widths=[[112]])
+    costs = cost(table)
+    assert costs.patches[0] > 0
+    assert costs.tokens[0] > 3
+    assert (costs.values > 0).all()

@@ -46,11 +46,11 @@ def test_a_token_costs_two_flops_a_weight(name: str, billions: float) -> None:
     assert first / 2e9 == pytest.approx(billions, rel=0.01)
 
 
-def test_a_photo_costs_smolvlm_one_tile() -> None:
+def test_a_photo_is_tiles_and_a_global_view_to_smolvlm() -> None:
     photo = SampleTable.from_arrays(text_tokens=[10], image_heights=[[600]], image_widths=[[900]])
     costs = preset("smolvlm-2b")(photo)
-    assert costs.tokens.tolist() == [91]
-    assert costs.patches.tolist() == [27 * 27]
+    assert costs.patches.tolist() == [(3 * 4 + 1) * 27 * 27]
+    assert costs.tokens.tolist() == [10 + 3 * (4 * (81 + 2) + 1) + 81 + 3]
 
 
 def test_the_qwen_presets_count_tokens_like_their_rule() -> None:

@@ -11,6 +11,7 @@ Exit code 0, or 2 on bad input with one line on stderr that says what to do.
 
 import argparse
 import json
+import re
 import sys
 import time
 from collections.abc import Sequence
@@ -34,6 +35,17 @@ from balancer.plots import plot_loads
 from balancer.report import BalanceReport, balance_report
 
 __all__ = ["main"]
+
+_ARGUMENTS = (
+    "dp_size",
+    "global_batch_size",
+    "max_images",
+    "max_microbatches",
+    "max_patches",
+    "max_samples",
+    "max_tokens",
+    "num_microbatches",
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -127,8 +139,14 @@ def _record(
 
 
 def _one_line(error: Exception) -> str:
-    """Message of an error on one line, naming options rather than arguments where it cures."""
+    """Message of an error on one line, with options in place of arguments."""
     message = " ".join(str(error).split())
     for size, flag in COLUMN_FLAGS.items():
         message = message.replace(f"set {size} to one of them", f"name one with {flag}")
-    return message
+    message = re.sub(r"^paths\b", "DATA", message).replace("num_steps", "--steps")
+    names = "|".join(_ARGUMENTS)
+    return re.sub(
+        rf"\b(?:{names})\b|\b(?:oversize|tail)(?==)",
+        lambda match: f"--{match[0].replace('_', '-')}",
+        message,
+    )

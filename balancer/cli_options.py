@@ -49,9 +49,19 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def sizes(arguments: argparse.Namespace) -> SampleTable:
-    """The table of the sizes that DATA and the column options name."""
+    """The table of the sizes that DATA and the column options name.
+
+    Raises:
+        ArgumentError: A file is not there or not Parquet, or a column is missing.
+        SampleError: A size is impossible.
+    """
     if arguments.data == ["embedded"]:
         return embedded_table()
+    for path in arguments.data:
+        if not Path(path).is_file():
+            raise ArgumentError(
+                f"DATA is {path}, which is not a file; name Parquet files, or `embedded`"
+            )
     given = {name: getattr(arguments, f"{name}_column") for name in COLUMN_FLAGS}
     columns = SizeColumns(**{name: value for name, value in given.items() if value is not None})
     return table_from_parquet(arguments.data, columns)
@@ -74,6 +84,8 @@ def cost_model(name: str) -> CostFunction:
         config = json.loads(Path(name).read_text())
     except ValueError as error:
         raise ArgumentError(f"--model: {name} is not JSON ({error})") from error
+    if not isinstance(config, dict):
+        raise ArgumentError(f"--model: {name} holds no JSON object; give a model's config.json")
     return FlopsCost.from_config(config)
 
 

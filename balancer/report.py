@@ -37,8 +37,8 @@ class BalanceReport:
         binds: Steps by what their lower bound comes from.
         planners: Steps by the planner that was best.
         dropped: Ids that are not delivered.
-        repeated: Ids delivered a second time to complete a step.
-        fillers: Ids that stand in without a loss.
+        repeated: Ids delivered a second time to complete a step, ascending.
+        fillers: Ids that stand in without a loss, ascending, once for each place.
         alone: Ids over a limit, alone in a microbatch.
     """
 
@@ -76,7 +76,8 @@ def balance_report(plan: Plan, costs: Costs, *, given: Plan | None = None) -> Ba
         given: Plan that leaves the samples where they came; it has the steps of `plan`.
 
     Raises:
-        ArgumentError: A plan is empty, names samples that `costs` lacks, or `given` has another
+        ArgumentError: A plan is empty, `costs` is not what the plan was made with (it lacks a
+            sample, or gives other step times than the certificates), or `given` has another
             number of steps or ranks.
 
     Example:
@@ -97,6 +98,7 @@ def balance_report(plan: Plan, costs: Costs, *, given: Plan | None = None) -> Ba
     certificates = plan.certificates
     bounds = np.array([certificate.lower_bound for certificate in certificates])
     planned = measure_plan(plan, costs)
+    _check_times(plan, planned)
     before = None if given is None else measure_plan(given, costs, lower_bounds=bounds)
     if certificates:
         given_time = sum(certificate.given_time for certificate in certificates)
@@ -118,8 +120,8 @@ def balance_report(plan: Plan, costs: Costs, *, given: Plan | None = None) -> Ba
         binds=dict(Counter(certificate.binds for certificate in certificates)),
         planners=dict(Counter(certificate.planner for certificate in certificates)),
         dropped=tuple(plan.dropped.tolist()),
-        repeated=tuple(ids[flags == Flag.REPEAT].tolist()),
-        fillers=tuple(ids[flags == Flag.FILLER].tolist()),
+        repeated=tuple(np.sort(ids[flags == Flag.REPEAT]).tolist()),
+        fillers=tuple(np.sort(ids[flags == Flag.FILLER]).tolist()),
         alone=tuple(plan.alone.tolist()),
     )
 
@@ -133,6 +135,17 @@ def _check(plan: Plan, costs: Costs, name: str) -> None:
             f"costs has {len(costs)} rows, {name} holds sample {last}; give the costs of the data "
             "the plan was made for"
         )
+
+
+def _check_times(plan: Plan, planned: Measures) -> None:
+    """Refuse costs with which the plan takes another time than it was certified for."""
+    if plan.certificates:
+        certified = sum(certificate.step_time for certificate in plan.certificates)
+        if abs(planned.total_time - certified) > 1e-6 * max(certified, planned.total_time):
+            raise ArgumentError(
+                f"costs give the plan a time of {planned.total_time:.6g}, it was certified for "
+                f"{certified:.6g}; give the costs (data and model) the plan was made with"
+            )
 
 
 def _plain(value: Any) -> Any:

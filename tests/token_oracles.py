@@ -7,8 +7,10 @@ row of a results table.
 
 import importlib.util
 import itertools
+import platform
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,13 @@ import numpy as np
 from balancer.tokens import MediaCounts, TokenRule
 
 __all__ = [
+    "AudioOracle",
     "CheckRow",
     "Columns",
     "ImageOracle",
     "VideoOracle",
+    "audio_durations",
+    "check_audio",
     "check_images",
     "check_videos",
     "has_torchvision",
@@ -56,6 +61,17 @@ class VideoOracle:
     source: str
     rule: TokenRule
     count: Callable[[int, float, int, int], Columns | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AudioOracle:
+    """A rule and the published code that it must equal on seconds of audio."""
+
+    family: str
+    source: str
+    rule: TokenRule
+    count: Callable[[float], Columns | None]
+    run: Callable[[float], Columns | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,6 +153,21 @@ def check_videos(
     return _row(oracle.family, oracle.source, len(sizes), lines), lines
 
 
+def check_audio(oracle: AudioOracle, seconds: Sequence[float]) -> tuple[CheckRow, list[str]]:
+    """The table row of an audio oracle, and a line for each mismatch."""
+    expected = [oracle.count(duration) for duration in seconds]
+    lines = mismatches(oracle.rule.audio(np.array(seconds)), expected, seconds)
+    return _row(oracle.family, oracle.source, len(seconds), lines), lines
+
+
+def audio_durations(num_random: int, seed: int) -> list[float]:
+    """Durations around every frame and window border, and log-uniform random ones."""
+    rng = np.random.default_rng(seed)
+    borders = [samples / 16000 for edge in range(0, 2000, 160) for samples in (edge + 1, edge + 2)]
+    borders += [seconds + shift for seconds in (30, 300) for shift in (-0.01, 0, 1e-4, 0.01, 1)]
+    return [*borders, *np.exp(rng.uniform(np.log(1e-4), np.log(4000), num_random)).tolist()]
+
+
 def refusing(
     count: Callable[..., Columns], errors: Iterable[type[Exception]] = (ValueError,)
 ) -> Callable[..., Columns | None]:
@@ -182,13 +213,15 @@ def has_torchvision() -> bool:
 
 
 def _row(family: str, source: str, cases: int, lines: list[str]) -> CheckRow:
-    from importlib.metadata import version
-
-    package = source.split(":")[0]
+    package = source.split(":")[0].replace("_", "-")
+    try:
+        package_version = version(package)
+    except PackageNotFoundError:
+        package_version = platform.python_version()
     return CheckRow(
         family=family,
         source=source,
         cases=cases,
         mismatches=len(lines),
-        version=version(package),
+        version=package_version,
     )

@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
-from balancer.tokens.qwen_frames import spaced_frames_of_tensor
 from balancer.tokens.settings import require_positive
 from balancer.tokens.sizes import checked_audio, checked_images, checked_videos
+from balancer.tokens.video_frames import stepped_frames
 
 __all__ = ["Gemma4"]
 
@@ -74,7 +74,7 @@ class Gemma4(FamilyRule):
         """One grid a sampled frame, evenly spaced over the video."""
         frames, _, heights, widths = checked_videos(frames, fps, heights, widths)
         rows, columns, legal = self._pooled_sides(heights, widths, self.video_max_tokens)
-        sampled = spaced_frames_of_tensor(frames, np.full(frames.size, self.video_frames))
+        sampled = stepped_frames(frames, np.full(frames.size, self.video_frames))
         return self._counts(sampled, rows, columns, legal & (frames >= self.video_frames))
 
     def audio(self, seconds: NDArray[np.float64]) -> MediaCounts:

@@ -11,6 +11,7 @@ from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
 from balancer.tokens.sizes import checked_images, checked_videos
+from balancer.tokens.video_frames import stepped_frames
 
 __all__ = ["LlavaOnevision"]
 
@@ -94,10 +95,11 @@ class LlavaOnevision(FamilyRule):
         frames, _, _, _ = checked_videos(frames, fps, heights, widths)
         side = self.tile_size // self.patch_size
         pooled_side = -(-side // 2)
+        sampled = stepped_frames(frames, np.full(frames.size, self.video_frames))
         return media_counts(
-            segments=self.video_frames,
+            segments=sampled,
             grid_heights=side,
             grid_widths=side,
-            tokens=self.video_frames * pooled_side**2 + 1,
+            tokens=sampled * pooled_side**2 + 1,
             legal=frames >= self.video_frames,
         )

@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 from balancer.errors import ArgumentError
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
-from balancer.tokens.qwen_frames import (
-    evenly_spaced_frames,
-    paired_frames,
-    spaced_frames_of_tensor,
-)
 from balancer.tokens.settings import require_positive
 from balancer.tokens.sizes import checked_images, checked_videos
 from balancer.tokens.smart_resize import smart_resize, within_aspect_ratio
+from balancer.tokens.video_frames import (
+    evenly_spaced_frames,
+    paired_frames,
+    stepped_frames,
+)
 
 __all__ = ["QwenImagePipeline", "QwenVL", "QwenVideoPipeline"]
 
@@ -185,7 +185,7 @@ class QwenVL(FamilyRule):
         legal = (sampled > 0) & within_aspect_ratio(heights, widths)
         from_utils = self.video_pipeline == "qwen_vl_utils"
         if not from_utils:
-            sampled = spaced_frames_of_tensor(frames, sampled)
+            sampled = stepped_frames(frames, sampled)
         new_heights, new_widths = smart_resize(
             heights,
             widths,

@@ -1,9 +1,9 @@
-"""How many frames of a video the Qwen-VL pipelines sample."""
+"""How many frames of a video the published pipelines sample."""
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["evenly_spaced_frames", "paired_frames", "spaced_frames_of_tensor"]
+__all__ = ["evenly_spaced_frames", "paired_frames", "stepped_frames"]
 
 
 def paired_frames(
@@ -31,16 +31,14 @@ def paired_frames(
     return pairs * temporal_patch_size
 
 
-def spaced_frames_of_tensor(
-    frames: NDArray[np.int64], sampled: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def stepped_frames(frames: NDArray[np.int64], sampled: NDArray[np.int64]) -> NDArray[np.int64]:
     """Frames that `arange(0, frames, frames / sampled)` yields: now and then one too many.
 
-    The step is rounded, so its multiples can stay just below the end once more than wanted;
-    transformers samples Qwen2-VL videos so, and pads the odd frame to a pair.
+    The step is rounded, so its multiples can stay just below the end once more than wanted.
+    transformers samples Qwen2-VL, Gemma 4 and LLaVA-OneVision videos so.
 
     Example:
-        >>> spaced_frames_of_tensor(np.array([300]), np.array([20]))
+        >>> stepped_frames(np.array([300]), np.array([20]))
         array([20])
     """
     steps = frames / np.maximum(sampled, 1)

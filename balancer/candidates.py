@@ -141,12 +141,10 @@ def _placements(
                 problem.order, problem.costs, problem.num_modules, *limits, *size, _SLOT_SLACK
             ),
         )
-    yield (
-        "vector greedy",
-        place_on_ranks(problem.order, problem.shares, problem.num_share_modules, *limits, *size),
-    )
+    shares = (problem.shares, problem.num_share_modules)
+    yield "vector greedy", place_on_ranks(problem.order, *shares, *shares, *limits, *size)
     dearest = stable_order(problem.totals.max() - problem.totals)
-    yield "scalar greedy", place_on_ranks(dearest, problem.totals, 1, *limits, *size)
+    yield "scalar greedy", place_on_ranks(dearest, *shares, problem.totals, 1, *limits, *size)
     if problem.caps.size:
         amounts = problem.amounts.reshape(-1, problem.caps.size)
         tightest = (amounts / problem.caps).max(axis=1)

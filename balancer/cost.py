@@ -101,8 +101,7 @@ class Costs:
             target_tokens: Supervised tokens of each sample; `tokens` when not given.
             unit: Unit of `values`.
         """
-        array = np.asarray(values, np.float64)
-        array = np.ascontiguousarray(array.reshape(array.shape[0], -1))
+        array = _columns(values)
 
         def column(given: ArrayLike | None) -> NDArray[np.int64]:
             return np.zeros(array.shape[0], np.int64) if given is None else _int_column(given)
@@ -178,8 +177,7 @@ def evaluate_costs(cost_model: CostFunction, table: SampleTable) -> Costs:
     if isinstance(result, Costs):
         costs = result
     else:
-        values = np.asarray(result, np.float64)
-        values = values.reshape(values.shape[0], -1) if values.ndim else values.reshape(1, 1)
+        values = _columns(result)
         names = ("cost",) if values.shape[1] == 1 else _numbered(values.shape[1])
         if values.shape[0] != len(table):
             raise ArgumentError(
@@ -188,7 +186,7 @@ def evaluate_costs(cost_model: CostFunction, table: SampleTable) -> Costs:
             )
         costs = Costs(
             modules=names,
-            values=np.ascontiguousarray(values),
+            values=values,
             tokens=table.text_tokens,
             patches=np.zeros(len(table), np.int64),
             images=table.num_images,
@@ -198,6 +196,17 @@ def evaluate_costs(cost_model: CostFunction, table: SampleTable) -> Costs:
     if len(costs) != len(table):
         raise ArgumentError(f"cost_model returned {len(costs)} rows for {len(table)} samples")
     return costs
+
+
+def _columns(values: ArrayLike) -> NDArray[np.float64]:
+    """Costs as `(num_samples, num_modules)`, from one number or one row a sample."""
+    array = np.ascontiguousarray(values, np.float64)
+    if array.ndim not in (1, 2):
+        raise ArgumentError(
+            f"values has shape {array.shape}; allowed: one number, or one row of module costs, "
+            "a sample"
+        )
+    return array[:, None] if array.ndim == 1 else array
 
 
 def _numbered(count: int) -> tuple[str, ...]:

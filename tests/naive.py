@@ -53,38 +53,38 @@ class Cells:
 
 
 def least_loaded(loads, cost, open_bins):
-    """First bin with the least (largest module load, sum of squares) after adding `cost`."""
+    """First bin with the least (largest load of the modules used, sum of squares) afterwards."""
     best, best_key = -1, None
     for b in open_bins:
         after = [load + c for load, c in zip(loads[b], cost, strict=True)]
         squares = 0.0
         for value in after:
             squares += float(value) * float(value)
-        key = (max(after), squares)
+        used = [value for value, c in zip(after, cost, strict=True) if c > 0]
+        key = (max(used, default=0), squares)
         if best_key is None or key < best_key:
             best, best_key = b, key
     return best
 
 
-def place_on_ranks(order, shares, amounts, caps, padded, dp_size, num_slots):
-    """Vector greedy on ranks, then on the microbatches of the rank."""
-    modules = len(shares[0])
+def place_on_ranks(order, shares, rank_shares, amounts, caps, padded, dp_size, num_slots):
+    """Greedy on ranks by their own shares, then on the microbatches of the rank."""
     cells = Cells(amounts, caps, padded, dp_size * num_slots)
-    rank_loads = [[0] * modules for _ in range(dp_size)]
-    cell_loads = [[0] * modules for _ in range(dp_size * num_slots)]
+    rank_loads = [[0] * len(rank_shares[0]) for _ in range(dp_size)]
+    cell_loads = [[0] * len(shares[0]) for _ in range(dp_size * num_slots)]
     placed = [-1] * len(order)
     for item in order:
         ranks = list(range(dp_size))
         while ranks:
-            rank = least_loaded(rank_loads, shares[item], ranks)
+            rank = least_loaded(rank_loads, rank_shares[item], ranks)
             own = [slot * dp_size + rank for slot in range(num_slots)]
             cell = least_loaded(cell_loads, shares[item], [c for c in own if cells.fits(item, c)])
             if cell >= 0:
                 placed[item] = cell
                 cells.held[cell].append(item)
-                for loads in (rank_loads[rank], cell_loads[cell]):
-                    for k in range(modules):
-                        loads[k] += shares[item][k]
+                for loads, row in ((rank_loads[rank], rank_shares), (cell_loads[cell], shares)):
+                    for k, share in enumerate(row[item]):
+                        loads[k] += share
                 break
             ranks.remove(rank)
     return placed

@@ -26,9 +26,11 @@ def _squares(item, shares, num_modules, load, b):
 
 @njit(nogil=True)
 def _least_loaded(item, shares, num_modules, load, closed):
-    """Open bin whose largest module load after adding `item` is least; then squares, then index.
+    """Open bin where the modules that `item` uses end lowest; then squares, then index.
 
-    Returns -1 where all bins are closed.
+    Compared is the largest resulting load over those modules alone, so that samples without
+    images spread by their language cost and do not pile up where there are few images. Returns -1
+    where all bins are closed.
     """
     best, best_peak = -1, np.int64(0)
     for b in range(closed.size):
@@ -36,7 +38,9 @@ def _least_loaded(item, shares, num_modules, load, closed):
             continue
         peak = np.int64(0)
         for k in range(num_modules):
-            peak = max(peak, load[b * num_modules + k] + shares[item * num_modules + k])
+            share = shares[item * num_modules + k]
+            if share > 0:
+                peak = max(peak, load[b * num_modules + k] + share)
         if best < 0 or peak < best_peak:
             best, best_peak = b, peak
         elif peak == best_peak and _squares(item, shares, num_modules, load, b) < _squares(
@@ -47,14 +51,17 @@ def _least_loaded(item, shares, num_modules, load, closed):
 
 
 @njit(nogil=True)
-def place_on_ranks(order, shares, num_modules, amounts, caps, padded, dp_size, num_slots):
-    """Vector greedy: each item to the rank, then to the microbatch of it, that it loads least.
+def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, amounts, caps, padded,
+                   dp_size, num_slots):  # fmt: skip
+    """Greedy: each item to the rank, then to the microbatch of it, that it loads least.
 
-    O(num_items * (dp_size + num_slots) * num_modules) while the limits leave room.
+    Ranks are compared by `rank_shares` (the shares, or their sums as one module), the microbatches
+    of a rank by `shares`. O(num_items * (dp_size + num_slots) * num_modules) while the limits
+    leave room.
     """
     num_items, num_cells = order.size, dp_size * num_slots
     cells = np.full(num_items, -1, np.int64)
-    rank_load = np.zeros(dp_size * num_modules, np.int64)
+    rank_load = np.zeros(dp_size * num_rank_modules, np.int64)
     cell_load = np.zeros(num_cells * num_modules, np.int64)  # rank-major: a rank's cells together
     used = np.zeros(num_cells * caps.size, np.int64)
     count = np.zeros(num_cells, np.int64)
@@ -65,7 +72,7 @@ def place_on_ranks(order, shares, num_modules, amounts, caps, padded, dp_size, n
         item = order[t]
         tried[:] = False
         for _ in range(dp_size):
-            rank = _least_loaded(item, shares, num_modules, rank_load, tried)
+            rank = _least_loaded(item, rank_shares, num_rank_modules, rank_load, tried)
             for slot in range(num_slots if caps.size else 0):
                 full[slot] = not fits(
                     item, slot * dp_size + rank, amounts, caps, padded, used, count, longest
@@ -73,15 +80,16 @@ def place_on_ranks(order, shares, num_modules, amounts, caps, padded, dp_size, n
             begin = rank * num_slots * num_modules
             own = cell_load[begin : begin + num_slots * num_modules]
             slot = _least_loaded(item, shares, num_modules, own, full)
-            if slot >= 0:
-                cell = slot * dp_size + rank
-                cells[item] = cell
-                put(item, cell, amounts, caps.size, used, count, longest)
-                for k in range(num_modules):
-                    own[slot * num_modules + k] += shares[item * num_modules + k]
-                    rank_load[rank * num_modules + k] += shares[item * num_modules + k]
-                break
-            tried[rank] = True
+            if slot < 0:
+                tried[rank] = True
+                continue
+            cells[item] = slot * dp_size + rank
+            put(item, cells[item], amounts, caps.size, used, count, longest)
+            for k in range(num_modules):
+                own[slot * num_modules + k] += shares[item * num_modules + k]
+            for k in range(num_rank_modules):
+                rank_load[rank * num_rank_modules + k] += rank_shares[item * num_rank_modules + k]
+            break
     return cells
 
 

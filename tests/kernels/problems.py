@@ -5,6 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
+from balancer.kernels.placement import place_on_ranks
+
 
 @dataclass(frozen=True)
 class Small:
@@ -28,6 +30,15 @@ class Small:
         caps = np.array(self.caps, np.int64)
         order = np.array(self.order, np.int64)
         return order, flat, len(self.costs[0]), amounts, caps, self.padded
+
+    def greedy(self, *, scalar):
+        """Cells by the compiled greedy, comparing ranks by summed or by separate costs."""
+        order, costs, modules, *limits = self.arrays()
+        totals = costs.reshape(-1, modules).sum(axis=1)
+        by_rank = (totals, 1) if scalar else (costs, modules)
+        return place_on_ranks(
+            order, costs, modules, *by_rank, *limits, self.dp_size, self.num_slots
+        )
 
 
 @st.composite

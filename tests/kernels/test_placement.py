@@ -4,19 +4,20 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ranks
+from balancer.kernels.placement import fill_empty, place_by_amount
 from balancer.kernels.slots import place_in_slots
 from balancer.kernels.steptime import line_loads, step_value
 from tests import naive
 from tests.kernels.problems import small_problems
 
 
-@given(small_problems())
-def test_greedy_on_ranks_equals_the_oracle(problem):
-    """The compiled vector greedy and its plain-Python form choose the same cells."""
-    placed = place_on_ranks(*problem.arrays(), problem.dp_size, problem.num_slots)
+@given(small_problems(), st.booleans())
+def test_greedy_on_ranks_equals_the_oracle(problem, scalar):
+    """The compiled greedy, vector or scalar on ranks, and its plain form choose the same cells."""
+    placed = problem.greedy(scalar=scalar)
+    rows = [[sum(row)] for row in problem.costs] if scalar else problem.costs
     expected = naive.place_on_ranks(
-        problem.order, problem.costs, problem.amounts, problem.caps, problem.padded,
+        problem.order, problem.costs, rows, problem.amounts, problem.caps, problem.padded,
         problem.dp_size, problem.num_slots,
     )  # fmt: skip
     assert placed.tolist() == expected

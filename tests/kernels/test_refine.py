@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.kernels.placement import fill_empty, place_on_ranks
+from balancer.kernels.placement import fill_empty
 from balancer.kernels.refine import refine
 from tests import naive, naive_refine
 from tests.kernels.problems import small_problems
@@ -14,7 +14,7 @@ BUDGETS = st.sampled_from([1, 30, 10**6])
 
 def greedy_start(problem):
     """A legal start, or None where greedy placement finds none."""
-    placed = place_on_ranks(*problem.arrays(), problem.dp_size, problem.num_slots)
+    placed = problem.greedy(scalar=False)
     if placed.min() < 0:
         return None
     fill_empty(np.array(problem.order, np.int64), problem.dp_size * problem.num_slots, placed)

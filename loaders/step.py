@@ -18,6 +18,9 @@ class Step(Iterator[Any]):
         num_target_tokens: Supervised tokens of the step over all ranks and microbatches.
         num_samples: Samples of the step over all ranks, fillers not counted.
 
+    Raises:
+        RuntimeError: While iterated, if the loader's iterator of steps is gone before its end.
+
     Example:
         >>> facts = MicrobatchFacts(
         ...     epoch=0, step=7, index=0, num_microbatches=2, dp_rank=0, dp_size=1, sample_ids=(5,),
@@ -46,7 +49,14 @@ class Step(Iterator[Any]):
         if not self._remaining:
             raise StopIteration
         self._remaining -= 1
-        return self._first.pop() if self._first else next(self._rest)[1]
+        if self._first:
+            return self._first.pop()
+        for _, microbatch in self._rest:
+            return microbatch
+        raise RuntimeError(
+            f"step {self.number} ended {self._remaining + 1} microbatches early: the iterator that "
+            "loader.steps() returned is gone; keep it for as long as its steps are in use"
+        )
 
     def skip_rest(self) -> None:
         """Read and throw away the microbatches that are left."""

@@ -109,6 +109,13 @@ def test_what_is_left_of_a_step_is_not_mistaken_for_the_next():
     assert firsts == [batches[0] for batches in whole]
 
 
+def test_a_step_whose_loader_iterator_is_gone_says_so_rather_than_end_early():
+    step = next(make_loader().steps())
+    next(step)
+    with pytest.raises(RuntimeError, match="step 0 ended 1 microbatches early"):
+        next(step)
+
+
 @pytest.mark.parametrize("tail", ["drop", "pad", "filler"])
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_case_i2_len_is_what_is_iterated_in_every_epoch(tail, num_workers):
@@ -171,6 +178,17 @@ def test_a_break_leaves_nothing_running():
         break
     assert not child_processes()
     assert len(list(loader)) == len(loader)
+
+
+def test_persistent_workers_start_afresh_after_a_break():
+    loader, plain = make_loader(num_workers=2, persistent_workers=True), make_loader()
+    for _ in loader:
+        break
+    assert len(child_processes()) == 2
+    plain.set_epoch(1)
+    assert list(loader) == list(plain)
+    del loader
+    assert not child_processes()
 
 
 def test_an_exception_in_the_loop_leaves_nothing_running():

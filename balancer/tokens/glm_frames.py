@@ -72,7 +72,8 @@ def _ticked_frames(
     frames: NDArray[np.int64], fps: NDArray[np.float64], ticks_a_second: NDArray[np.float64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Frames taken at the ticks of the whole seconds, and the index of the last one."""
-    whole_seconds = np.floor(frames / fps)
+    # Beyond the longest duration there are more ticks than frames are ever asked for.
+    whole_seconds = np.minimum(np.floor(frames / fps), _MAX_DYNAMIC_SECONDS)
     taken = np.zeros_like(frames)
     last = np.zeros_like(frames)
     for rate in np.unique(ticks_a_second):

@@ -26,7 +26,7 @@ VIDEOS = st.lists(
     max_size=30,
 )
 RULES = sorted(TOKEN_RULES)
-few_examples = settings(max_examples=25, deadline=None)
+few_examples = settings(max_examples=15, deadline=None)
 
 
 def columns_of(counts: MediaCounts, order: Any = slice(None)) -> list[list[int]]:

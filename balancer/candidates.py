@@ -47,13 +47,13 @@ class Candidate:
     value: int
 
 
-def given_order(by_id: NDArray[np.int64], dp_size: int, num_slots: int) -> NDArray[np.int64]:
+def given_order(position: NDArray[np.int64], dp_size: int, num_slots: int) -> NDArray[np.int64]:
     """Cells of the given order: position p goes to rank p mod dp_size, then slot after slot.
 
     This is what torch's DistributedSampler and fixed-size microbatches do.
     """
-    rank, local = by_id % dp_size, by_id // dp_size
-    per_rank = -(-len(by_id) // dp_size)
+    local, rank = np.divmod(position, dp_size)
+    per_rank = -(-len(position) // dp_size)
     return (local * num_slots // per_rank) * dp_size + rank
 
 
@@ -66,20 +66,18 @@ def quantised_time(problem: StepProblem, topology: Topology, cells: NDArray[np.i
     return int(step_value(load, problem.num_modules, topology.dp_size))
 
 
-def solve(
-    problem: StepProblem, topology: Topology, by_id: NDArray[np.int64], step: int
-) -> tuple[Candidate, int, int, str]:
+def solve(problem: StepProblem, topology: Topology, step: int) -> tuple[Candidate, int, int, str]:
     """Best candidate for the fewest microbatches that fit, with the lower bound of the step."""
     bound, binds = step_bound(problem, topology.dp_size)
     most = topology.max_microbatches or max(problem.num_items, topology.num_microbatches)
     num_slots = max(topology.num_microbatches, _fewest_slots(problem, topology.dp_size))
     best = None
     while best is None and num_slots <= most:
-        best = _best_candidate(problem, topology, num_slots, bound, by_id)
+        best = _best_candidate(problem, topology, num_slots, bound)
         num_slots += best is None
     if best is None:
         fitting = max(most + 1, num_slots)
-        while _best_candidate(problem, topology, fitting, bound, by_id) is None:
+        while _best_candidate(problem, topology, fitting, bound) is None:
             fitting += 1
         raise CapacityError(
             f"the samples of step {step} do not fit {topology.dp_size} ranks x max_microbatches="
@@ -98,7 +96,7 @@ def _fewest_slots(problem: StepProblem, dp_size: int) -> int:
 
 
 def _best_candidate(
-    problem: StepProblem, topology: Topology, num_slots: int, bound: int, by_id: NDArray[np.int64]
+    problem: StepProblem, topology: Topology, num_slots: int, bound: int
 ) -> Candidate | None:
     """The best of all candidates that keep the limits, refined; None where there is none."""
     num_groups = 1 if topology.barrier == "step" else num_slots
@@ -121,7 +119,7 @@ def _best_candidate(
         )  # fmt: skip
         best = Candidate(best.name, best.cells, int(value))
     if num_slots == topology.num_microbatches:
-        cells = given_order(by_id, topology.dp_size, num_slots)
+        cells = given_order(problem.position, topology.dp_size, num_slots)
         value = quantised_time(problem, topology, cells)
         if (best is None or value < best.value) and _keeps_limits(problem, topology, cells):
             best = Candidate("given order", cells, value)
@@ -135,12 +133,8 @@ def _placements(
     limits = (problem.amounts, problem.caps, problem.padded)
     size = (topology.dp_size, num_slots)
     if topology.barrier == "microbatch" and num_slots > 1:
-        yield (
-            "slots",
-            place_in_slots(
-                problem.order, problem.costs, problem.num_modules, *limits, *size, _SLOT_SLACK
-            ),
-        )
+        costs = (problem.by_module, problem.costs, problem.num_modules)
+        yield "slots", place_in_slots(problem.order, *costs, *limits, *size, _SLOT_SLACK)
     shares = (problem.shares, problem.num_share_modules)
     yield "vector greedy", place_on_ranks(problem.order, *shares, *shares, *limits, *size)
     dearest = stable_order(problem.totals.max() - problem.totals)

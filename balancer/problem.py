@@ -23,13 +23,16 @@ class StepProblem:
     sums do not depend on their order, so neither do plans.
 
     Attributes:
-        num_items: Samples of the step; item `i` is the sample with the i-th smallest id.
+        num_items: Samples of the step. Items are numbered dearest first: by largest share of a
+            module, then by sum of shares, descending, then by sample id.
+        ids: Sample id of each item, int64.
+        position: Place of each item in the step's given order, int64.
         num_modules: Cost columns that count apart: modules that run in turn, else one.
         costs: Cost of item i in column k at `[i * num_modules + k]`, int64.
         totals: Sum over modules of each item, int64.
         shares: Cost of item i in real module k as a share of the module, int64, all on one scale.
         num_share_modules: Modules with any cost, columns of `shares`.
-        order: Items by largest share, then sum of shares, descending, then id.
+        order: All items, dearest first: 0, 1, 2, ...
         amounts: Amount a of item i at `[i * len(caps) + a]`, int64.
         caps: Most a microbatch may hold of each amount, int64.
         padded: Whether amount 0 is tokens allocated as samples times the longest.
@@ -37,6 +40,8 @@ class StepProblem:
     """
 
     num_items: int
+    ids: NDArray[np.int64]
+    position: NDArray[np.int64]
     num_modules: int
     costs: NDArray[np.int64]
     totals: NDArray[np.int64]
@@ -48,34 +53,45 @@ class StepProblem:
     padded: bool
     exponent: int
 
+    @property
+    def by_module(self) -> NDArray[np.int64]:
+        """Items by their cost in each column, descending, one column after the other."""
+        columns = self.costs.reshape(self.num_items, self.num_modules).T
+        return np.concatenate([stable_order(column.max() - column) for column in columns])
+
     def to_cost(self, value: int) -> float:
         """A quantised value in the unit of the costs."""
         return math.ldexp(float(value), self.exponent)
 
 
 def build_problem(
-    costs: Costs, ids: NDArray[np.int64], alone: NDArray[np.bool_], topology: Topology
+    costs: Costs, given: NDArray[np.int64], alone: NDArray[np.bool_], topology: Topology
 ) -> StepProblem:
-    """Quantise the samples `ids` (ascending); `alone` marks those that get their own microbatch.
+    """Quantise the samples `given`; `alone` marks those that get their own microbatch.
 
     O(num_items * log(num_items)).
     """
-    columns, exponent = _quantise(costs.values[ids])
-    totals = columns.sum(axis=0)
-    used = columns[columns.any(axis=1)] if totals.any() else columns[:1]
-    in_turn = topology.barrier == "microbatch" and topology.modules == "in_turn"
-    apart = used if in_turn else totals[None, :]
+    position = stable_order(given)
+    columns, exponent = _quantise(costs.values[given[position]])
+    used = columns[columns.any(axis=1)] if columns.any() else columns[:1]
     scale = 2.0**_COST_BITS / np.maximum(used.sum(axis=1, keepdims=True), 1)
     shares = np.floor(used * scale).astype(np.int64)
-    amounts, caps = _amounts(costs, ids, alone, topology.limits)
+    dearest_first = _descending(shares.max(axis=0), shares.sum(axis=0))
+    position, used = position[dearest_first], used[:, dearest_first]
+    ids, totals = given[position], used.sum(axis=0)
+    in_turn = topology.barrier == "microbatch" and topology.modules == "in_turn"
+    apart = used if in_turn else totals[None, :]
+    amounts, caps = _amounts(costs, ids, alone[position], topology.limits)
     return StepProblem(
         num_items=len(ids),
+        ids=ids,
+        position=position,
         num_modules=len(apart),
         costs=apart.T.ravel(),
         totals=totals,
-        shares=shares.T.ravel(),
+        shares=shares[:, dearest_first].T.ravel(),
         num_share_modules=len(used),
-        order=_descending(shares.max(axis=0), shares.sum(axis=0)),
+        order=np.arange(len(ids)),
         amounts=amounts,
         caps=caps,
         padded=topology.limits.layout == "padded" and topology.limits.max_tokens is not None,

@@ -70,23 +70,22 @@ def plan_step(
     check_choice("oversize", oversize, get_args(Oversize))
     given = _checked_ids(costs, sample_ids, flags)
     given_flags = np.zeros(len(given), np.int8) if flags is None else np.asarray(flags, np.int8)
-    is_over = np.isin(given, oversize_ids(costs, topology, oversize, sample_ids=given))
+    over = oversize_ids(costs, topology, oversize, sample_ids=given)
+    is_over = np.isin(given, over) if over.size else np.zeros(len(given), np.bool_)
     dropped = np.sort(given[is_over]) if oversize == "drop" else np.zeros(0, np.int64)
     if oversize == "drop":
         given, given_flags, is_over = given[~is_over], given_flags[~is_over], is_over[~is_over]
-    by_id = stable_order(given)
-    ids = given[by_id]
-    if len(ids) < topology.dp_size * topology.num_microbatches and not fill:
+    if len(given) < topology.dp_size * topology.num_microbatches and not fill:
         raise PlanError(
-            f"step {step} has {len(ids)} samples for {topology.dp_size} ranks x "
+            f"step {step} has {len(given)} samples for {topology.dp_size} ranks x "
             f"{topology.num_microbatches} microbatches; every microbatch needs one: give more "
             "samples, fewer microbatches, or fill=True"
         )
-    if not len(ids):
+    if not len(given):
         raise PlanError(f"step {step} has no samples left; nothing can be delivered in it")
-    problem = build_problem(costs, ids, is_over[by_id], topology)
-    best, num_slots, bound, binds = solve(problem, topology, by_id, step)
-    given_cells = given_order(by_id, topology.dp_size, topology.num_microbatches)
+    problem = build_problem(costs, given, is_over, topology)
+    best, num_slots, bound, binds = solve(problem, topology, step)
+    given_cells = given_order(problem.position, topology.dp_size, topology.num_microbatches)
     certificate = Certificate(
         step_time=problem.to_cost(best.value),
         given_time=problem.to_cost(quantised_time(problem, topology, given_cells)),
@@ -95,9 +94,9 @@ def plan_step(
         planner=best.name,
     )
     return _emit(
-        problem, topology, num_slots, cells=best.cells, ids=ids, position=by_id,
-        flags=given_flags[by_id], dropped=dropped, alone=ids[is_over[by_id]],
-        certificate=certificate, epoch=epoch, step=step,
+        problem, topology, num_slots, cells=best.cells, flags=given_flags[problem.position],
+        dropped=dropped, alone=np.sort(given[is_over]), certificate=certificate,
+        epoch=epoch, step=step,
     )  # fmt: skip
 
 
@@ -126,19 +125,19 @@ def plan_from_assignment(
         raise ArgumentError(
             f"cells needs one number from 0 to {num_cells - 1} for each of {len(given)} samples"
         )
-    by_id = stable_order(given)
-    problem = build_problem(costs, given[by_id], np.zeros(len(given), np.bool_), topology)
+    problem = build_problem(costs, given, np.zeros(len(given), np.bool_), topology)
+    placed = assigned[problem.position]
     bound, binds = step_bound(problem, topology.dp_size)
-    given_cells = given_order(by_id, topology.dp_size, num_slots)
+    given_cells = given_order(problem.position, topology.dp_size, num_slots)
     certificate = Certificate(
-        step_time=problem.to_cost(quantised_time(problem, topology, assigned[by_id])),
+        step_time=problem.to_cost(quantised_time(problem, topology, placed)),
         given_time=problem.to_cost(quantised_time(problem, topology, given_cells)),
         lower_bound=problem.to_cost(bound),
         binds=binds,
         planner="assignment",
     )
     return _emit(
-        problem, topology, num_slots, cells=assigned[by_id], ids=given[by_id], position=by_id,
+        problem, topology, num_slots, cells=placed,
         flags=np.zeros(len(given), np.int8), dropped=np.zeros(0, np.int64),
         alone=np.zeros(0, np.int64), certificate=certificate, epoch=epoch, step=step,
     )  # fmt: skip
@@ -191,8 +190,6 @@ def _emit(
     num_slots: int,
     *,
     cells: NDArray[np.int64],
-    ids: NDArray[np.int64],
-    position: NDArray[np.int64],
     flags: NDArray[np.int8],
     dropped: NDArray[np.int64],
     alone: NDArray[np.int64],
@@ -202,6 +199,7 @@ def _emit(
 ) -> Plan:
     """Plan from the cell of each item; samples of a microbatch stand in their given order."""
     num_cells = num_slots * topology.dp_size
+    ids, position = problem.ids, problem.position
     counts = np.bincount(cells, minlength=num_cells)
     empty = np.flatnonzero(counts == 0)
     if empty.size:

@@ -111,34 +111,36 @@ def place_by_amount(order, amounts, caps, padded, num_cells):
 def place_in_slots(order, costs, amounts, caps, padded, dp_size, num_slots, slack):
     """Slots sized by the dearest remaining item, each filled on all ranks up to that size."""
     modules = range(len(costs[0]))
+    used_by_all = [all(row[k] > 0 for row in costs) for k in modules]
     cells = Cells(amounts, caps, padded, dp_size * num_slots)
     placed = [-1] * len(order)
     left = list(order)
     for slot in range(num_slots):
-        closed = slot < num_slots - 1
+        last = slot == num_slots - 1
         remaining = [sum(costs[item][k] for item in left) for k in modules]
         fraction = 1.0 / (num_slots - slot)
         for item, k in product(left, modules):
             if remaining[k] > 0:
                 fraction = max(fraction, costs[item][k] * dp_size / remaining[k])
-        sizes = [fraction * remaining[k] / dp_size * slack for k in modules]
-        loads = [[0] * len(sizes) for _ in range(dp_size)]
-        held = dp_size * (num_slots - 1 - slot)
+        target = [fraction * remaining[k] / dp_size for k in modules]
+        inverse = [1.0 / size if size > 0.0 else 0.0 for size in target]
+        loads = [[0] * len(target) for _ in range(dp_size)]
+        open_ranks = set(range(dp_size))
         later = []
         for t, item in enumerate(left):
-            if len(later) + len(left) - t <= held:
+            if not open_ranks or len(later) + len(left) - t <= dp_size * (num_slots - 1 - slot):
                 later.extend(left[t:])
                 break
             best, best_key = -1, None
-            for rank in range(dp_size):
-                after = [float(loads[rank][k] + costs[item][k]) for k in modules]
-                if closed and any(after[k] > sizes[k] for k in modules):
+            for rank in sorted(open_ranks):
+                after = [loads[rank][k] + costs[item][k] for k in modules]
+                if not last and any(after[k] > target[k] * slack for k in modules):
                     continue
-                filled = [after[k] / sizes[k] for k in modules if sizes[k] > 0.0]
+                filled = [after[k] * inverse[k] for k in modules]
                 squares = 0.0
                 for share in filled:
                     squares += share * share
-                key = (max(filled, default=0.0), squares)
+                key = (max(filled), squares)
                 if (best_key is None or key < best_key) and cells.fits(item, slot * dp_size + rank):
                     best, best_key = rank, key
             if best < 0:
@@ -148,6 +150,8 @@ def place_in_slots(order, costs, amounts, caps, padded, dp_size, num_slots, slac
             cells.held[placed[item]].append(item)
             for k in modules:
                 loads[best][k] += costs[item][k]
+                if not last and used_by_all[k] and loads[best][k] >= target[k]:
+                    open_ranks.discard(best)
         left = later
     return placed
 

@@ -60,7 +60,7 @@ def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, am
     leave room.
     """
     num_items, num_cells = order.size, dp_size * num_slots
-    cells = np.full(num_items, -1, np.int64)
+    cells = np.empty(num_items, np.int64)
     rank_load = np.zeros(dp_size * num_rank_modules, np.int64)
     cell_load = np.zeros(num_cells * num_modules, np.int64)  # rank-major: a rank's cells together
     used = np.zeros(num_cells * caps.size, np.int64)
@@ -70,7 +70,9 @@ def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, am
     full = np.zeros(num_slots, np.bool_)
     for t in range(num_items):
         item = order[t]
-        tried[:] = False
+        cells[item] = -1
+        for rank in range(dp_size):
+            tried[rank] = False
         for _ in range(dp_size):
             rank = _least_loaded(item, rank_shares, num_rank_modules, rank_load, tried)
             for slot in range(num_slots if caps.size else 0):
@@ -101,12 +103,13 @@ def place_by_amount(order, amounts, caps, padded, num_cells):
     11/9 of the fewest possible cells, plus 6/9, for one cap (Johnson, 1973; Dosa, 2007).
     """
     num_caps = caps.size
-    cells = np.full(order.size, -1, np.int64)
+    cells = np.empty(order.size, np.int64)
     used = np.zeros(num_cells * num_caps, np.int64)
     count = np.zeros(num_cells, np.int64)
     longest = np.zeros(num_cells, np.int64)
     for t in range(order.size):
         item = order[t]
+        cells[item] = -1
         tightest, tightness = 0, -1.0
         for a in range(num_caps):
             share = amounts[item * num_caps + a] / caps[a]

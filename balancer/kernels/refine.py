@@ -17,8 +17,9 @@ __all__ = ["refine"]
 def _rank_top(load, group, k, num_modules, dp_size, top, top_rank):
     """Store the three largest loads of a group in module k, and the ranks of the first two."""
     at = (group * num_modules + k) * 3
-    top[at : at + 3] = -1
-    top_rank[at : at + 3] = -1
+    for place in range(3):
+        top[at + place] = -1
+        top_rank[at + place] = -1
     for rank in range(dp_size):
         value = load[(group * dp_size + rank) * num_modules + k]
         for place in range(3):
@@ -42,26 +43,38 @@ def _largest_other(group, k, rank_a, rank_b, num_modules, top, top_rank):
 
 
 @njit(nogil=True)
-def _change(line_a, line_b, give, back, costs, num_modules, dp_size, load, top, top_rank):
-    """Change of the step time when `give` goes from line a to line b and `back` (or -1) returns."""
+def _set_rest(line_a, line_b, num_modules, dp_size, top, top_rank, rest_a, rest_b):
+    """Largest loads that an exchange between two lines leaves alone, and the time it may change.
+
+    For each module in the groups of line a and of line b; within one group both are the same.
+    """
     group_a, rank_a = line_a // dp_size, line_a % dp_size
     group_b, rank_b = line_b // dp_size, line_b % dp_size
-    change = np.int64(0)
+    now = np.int64(0)
+    for k in range(num_modules):
+        now += top[(group_a * num_modules + k) * 3]
+        if group_a == group_b:
+            rest_a[k] = _largest_other(group_a, k, rank_a, rank_b, num_modules, top, top_rank)
+            rest_b[k] = rest_a[k]
+        else:
+            now += top[(group_b * num_modules + k) * 3]
+            rest_a[k] = _largest_other(group_a, k, rank_a, rank_a, num_modules, top, top_rank)
+            rest_b[k] = _largest_other(group_b, k, rank_b, rank_b, num_modules, top, top_rank)
+    return now
+
+
+@njit(nogil=True)
+def _time_after(line_a, line_b, give, back, costs, num_modules, same_group, load, rest_a, rest_b):
+    """Time of the groups concerned once `give` went from a to b and `back` (or -1) returned."""
+    time = np.int64(0)
     for k in range(num_modules):
         amount = costs[give * num_modules + k]
         if back >= 0:
             amount -= costs[back * num_modules + k]
-        after_a = load[line_a * num_modules + k] - amount
-        after_b = load[line_b * num_modules + k] + amount
-        if group_a == group_b:
-            other = _largest_other(group_a, k, rank_a, rank_b, num_modules, top, top_rank)
-            change += max(other, after_a, after_b) - top[(group_a * num_modules + k) * 3]
-        else:
-            other = _largest_other(group_a, k, rank_a, rank_a, num_modules, top, top_rank)
-            change += max(other, after_a) - top[(group_a * num_modules + k) * 3]
-            other = _largest_other(group_b, k, rank_b, rank_b, num_modules, top, top_rank)
-            change += max(other, after_b) - top[(group_b * num_modules + k) * 3]
-    return change
+        largest_a = max(rest_a[k], load[line_a * num_modules + k] - amount)
+        largest_b = max(rest_b[k], load[line_b * num_modules + k] + amount)
+        time += max(largest_a, largest_b) if same_group else largest_a + largest_b
+    return time
 
 
 @njit(nogil=True)
@@ -111,23 +124,26 @@ def _try_exchange(give, back, target, cells, amounts, caps, padded, used, count,
 
 
 @njit(nogil=True)
-def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank):
+def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank,
+                   rest_a, rest_b):  # fmt: skip
     """Best move or swap between two lines: the change, the item given, the item returned (-1)."""
-    best, best_give, best_back = np.int64(0), -1, -1
+    now = _set_rest(line_a, line_b, num_modules, dp_size, top, top_rank, rest_a, rest_b)
+    same_group = line_a // dp_size == line_b // dp_size
+    best, best_give, best_back = now, -1, -1
     give = first[line_a]
     while give >= 0:
         back = -1
         while True:
-            change = _change(
-                line_a, line_b, give, back, costs, num_modules, dp_size, load, top, top_rank
+            time = _time_after(
+                line_a, line_b, give, back, costs, num_modules, same_group, load, rest_a, rest_b
             )
-            if change < best:
-                best, best_give, best_back = change, give, back
+            if time < best:
+                best, best_give, best_back = time, give, back
             back = first[line_b] if back < 0 else after[back]
             if back < 0:
                 break
         give = after[give]
-    return best, best_give, best_back
+    return best - now, best_give, best_back
 
 
 @njit(nogil=True)
@@ -166,7 +182,10 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
     count = np.zeros(num_cells, np.int64)
     longest = np.zeros(num_cells, np.int64)
     size = np.zeros(num_lines, np.int64)
-    first = np.full(num_lines, -1, np.int64)
+    first = np.empty(num_lines, np.int64)
+    for line in range(num_lines):
+        first[line] = -1
+    rest_a, rest_b = np.empty(num_modules, np.int64), np.empty(num_modules, np.int64)
     after = np.empty(num_items, np.int64)
     before = np.empty(num_items, np.int64)
     for item in range(num_items):
@@ -186,8 +205,9 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
                 break
             budget -= size[line_a] * (size[line_b] + 1)
             change, give, back = _best_exchange(
-                line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank
-            )
+                line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank,
+                rest_a, rest_b,
+            )  # fmt: skip
             if give < 0:
                 continue
             target = _target_cell(line_b, back, cells, count, dp_size, num_slots, num_groups)

@@ -15,104 +15,132 @@ __all__ = ["place_in_slots"]
 
 
 @njit(nogil=True)
-def _slot_sizes(left, num_left, costs, num_modules, remaining, dp_size, slots_left, slack):
+def _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, dp_size, slots_left,
+               target, inverse):  # fmt: skip
     """Size of the next slot in each module: the same fraction of what remains in all modules.
 
-    The fraction is an even share of the slots left, or what the dearest sample forces.
+    The fraction is an even share of the slots left, or what the dearest remaining item forces.
     """
+    num_items = cells.size
     fraction = 1.0 / slots_left
-    for t in range(num_left):
-        for k in range(num_modules):
-            if remaining[k] > 0:
-                forced = costs[left[t] * num_modules + k] * dp_size / remaining[k]
-                if forced > fraction:
-                    fraction = forced
-    sizes = np.empty(num_modules, np.float64)
     for k in range(num_modules):
-        sizes[k] = fraction * remaining[k] / dp_size * slack
-    return sizes
+        while cells[by_module[k * num_items + next_dearest[k]]] >= 0:
+            next_dearest[k] += 1
+        dearest = costs[by_module[k * num_items + next_dearest[k]] * num_modules + k]
+        if remaining[k] > 0:
+            fraction = max(fraction, dearest * dp_size / remaining[k])
+    for k in range(num_modules):
+        target[k] = fraction * remaining[k] / dp_size
+        inverse[k] = 1.0 / target[k] if target[k] > 0.0 else 0.0
 
 
 @njit(nogil=True)
-def _rank_with_room(item, costs, num_modules, load, sizes, closed, first_cell, dp_size, amounts,
-                    caps, padded, used, count, longest):  # fmt: skip
-    """Rank with room that `item` fills least relative to the slot's sizes, or -1.
+def _squares(item, rank, costs, num_modules, load, inverse):
+    """Sum over modules of the squared filling of `rank` once it holds `item`."""
+    squares = 0.0
+    for k in range(num_modules):
+        filling = (load[rank * num_modules + k] + costs[item * num_modules + k]) * inverse[k]
+        squares += filling * filling
+    return squares
 
-    Squares break ties; `closed` is false in the last slot, which must take what is left.
+
+@njit(nogil=True)
+def _rank_with_room(item, costs, num_modules, load, most, inverse, is_full, first_cell, amounts,
+                    caps, padded, used, count, longest):  # fmt: skip
+    """Rank with room that `item` fills least relative to the slot's size, or -1.
+
+    Squares break ties.
     """
-    best, best_peak, best_squares = -1, 0.0, 0.0
-    for rank in range(dp_size):
-        peak, squares, inside = 0.0, 0.0, True
+    best, best_peak = -1, 0.0
+    for rank in range(is_full.size):
+        peak, inside = 0.0, not is_full[rank]
         for k in range(num_modules):
-            after = float(load[rank * num_modules + k] + costs[item * num_modules + k])
-            if closed and after > sizes[k]:
-                inside = False
-                break
-            if sizes[k] > 0.0:
-                peak = max(peak, after / sizes[k])
-                squares += (after / sizes[k]) * (after / sizes[k])
-        better = best < 0 or peak < best_peak or (peak == best_peak and squares < best_squares)
-        if inside and better:
-            if not fits(item, first_cell + rank, amounts, caps, padded, used, count, longest):
+            after = load[rank * num_modules + k] + costs[item * num_modules + k]
+            inside = inside and after <= most[k]
+            peak = max(peak, after * inverse[k])
+        if not inside or (best >= 0 and peak > best_peak):
+            continue
+        if best >= 0 and peak == best_peak:
+            squares = _squares(item, rank, costs, num_modules, load, inverse)
+            if squares >= _squares(item, best, costs, num_modules, load, inverse):
                 continue
-            best, best_peak, best_squares = rank, peak, squares
+        if fits(item, first_cell + rank, amounts, caps, padded, used, count, longest):
+            best, best_peak = rank, peak
     return best
 
 
 @njit(nogil=True)
-def place_in_slots(order, costs, num_modules, amounts, caps, padded, dp_size, num_slots, slack):
+def place_in_slots(order, by_module, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
+                   slack):  # fmt: skip
     """Cell `slot * dp_size + rank` of each item, or -1 where it fitted nowhere.
 
-    `order` lists items dearest first; `costs[i * num_modules + k]` int64; a slot may be overfilled
-    by the factor `slack`. The cheapest items are held back so that no later microbatch stays
-    empty. O(num_items * num_slots * num_modules) to pass over items that do not fit, and
-    O(dp_size * num_modules) for each that does.
+    `order` lists items dearest first, `by_module[k * num_items:]` by their cost in module k;
+    `costs[i * num_modules + k]` int64. A rank takes items that overfill it by at most the factor
+    `slack`, and no more once it is full in a module that all items use. The cheapest items are
+    held back so that no later microbatch stays empty. Each slot passes over the items until all
+    ranks are full: O(num_items * (num_slots + dp_size) * num_modules) at most.
     """
     num_items = order.size
-    cells = np.full(num_items, -1, np.int64)
+    cells = np.empty(num_items, np.int64)
+    after = np.empty(num_items + 1, np.int64)  # the unplaced items as a list, from after[num_items]
+    for t in range(num_items):
+        cells[t] = -1
+        after[order[t - 1] if t else num_items] = order[t]
+    after[order[num_items - 1]] = -1
     used = np.zeros(dp_size * num_slots * caps.size, np.int64)
     count = np.zeros(dp_size * num_slots, np.int64)
     longest = np.zeros(dp_size * num_slots, np.int64)
-    left, num_left = order.copy(), num_items
     remaining = np.zeros(num_modules, np.int64)
-    for item in range(num_items):
-        for k in range(num_modules):
+    used_by_all = np.zeros(num_modules, np.bool_)
+    for k in range(num_modules):
+        used_by_all[k] = costs[by_module[k * num_items + num_items - 1] * num_modules + k] > 0
+        for item in range(num_items):
             remaining[k] += costs[item * num_modules + k]
+    next_dearest = np.zeros(num_modules, np.int64)
+    target, inverse = np.empty(num_modules), np.empty(num_modules)
+    most, room = np.empty(num_modules), np.empty(num_modules)
+    num_left = num_items
     for slot in range(num_slots):
-        sizes = _slot_sizes(
-            left, num_left, costs, num_modules, remaining, dp_size, num_slots - slot, slack
-        )
-        closed = slot < num_slots - 1
+        if num_left == 0:
+            break
+        last = slot == num_slots - 1
+        _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, dp_size,
+                   num_slots - slot, target, inverse)  # fmt: skip
+        for k in range(num_modules):
+            most[k] = 4.0e18 if last else target[k] * slack
+            room[k] = most[k]
         load = np.zeros(dp_size * num_modules, np.int64)
-        room = sizes.copy()
-        held = dp_size * (num_slots - 1 - slot)
-        kept = 0
-        for t in range(num_left):
-            if kept + num_left - t <= held:  # the rest is held back for the slots to come
-                left[kept : kept + num_left - t] = left[t:num_left].copy()
-                kept += num_left - t
-                break
-            item, rank, possible = left[t], -1, True
-            for k in range(num_modules if closed else 0):
+        is_full = np.zeros(dp_size, np.bool_)
+        num_open, held = dp_size, dp_size * (num_slots - 1 - slot)
+        previous, item = num_items, after[num_items]
+        while item >= 0 and num_open > 0 and num_left > held:
+            rank, possible = -1, True
+            for k in range(num_modules):
                 possible = possible and costs[item * num_modules + k] <= room[k]
             if possible:
                 rank = _rank_with_room(
-                    item, costs, num_modules, load, sizes, closed, slot * dp_size, dp_size,
+                    item, costs, num_modules, load, most, inverse, is_full, slot * dp_size,
                     amounts, caps, padded, used, count, longest,
                 )  # fmt: skip
             if rank < 0:
-                left[kept] = item
-                kept += 1
+                previous, item = item, after[item]
                 continue
             cells[item] = slot * dp_size + rank
             put(item, cells[item], amounts, caps.size, used, count, longest)
+            full = False
             for k in range(num_modules):
-                before = sizes[k] - load[rank * num_modules + k]
+                before = most[k] - load[rank * num_modules + k]
                 load[rank * num_modules + k] += costs[item * num_modules + k]
                 remaining[k] -= costs[item * num_modules + k]
+                full = full or (used_by_all[k] and load[rank * num_modules + k] >= target[k])
                 if before >= room[k]:  # this rank had the most room: look for the next
-                    room[k] = sizes[k] - load[k]
+                    room[k] = most[k] - load[k]
                     for r in range(1, dp_size):
-                        room[k] = max(room[k], sizes[k] - load[r * num_modules + k])
-        num_left = kept
+                        room[k] = max(room[k], most[k] - load[r * num_modules + k])
+            if full and not last:
+                is_full[rank] = True
+                num_open -= 1
+            num_left -= 1
+            item = after[item]
+            after[previous] = item
     return cells

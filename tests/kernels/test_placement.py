@@ -26,7 +26,11 @@ def test_greedy_on_ranks_equals_the_oracle(problem, scalar):
 @given(small_problems(), st.sampled_from([1.0, 1.02, 1.5]))
 def test_slot_sized_placement_equals_the_oracle(problem, slack):
     """The compiled slot placement and its plain-Python form choose the same cells."""
-    placed = place_in_slots(*problem.arrays(), problem.dp_size, problem.num_slots, slack)
+    order, costs, modules, *limits = problem.arrays()
+    columns = costs.reshape(-1, modules).T
+    by_module = np.concatenate([np.argsort(-column, kind="stable") for column in columns])
+    size = (problem.dp_size, problem.num_slots)
+    placed = place_in_slots(order, by_module, costs, modules, *limits, *size, slack)
     expected = naive.place_in_slots(
         problem.order, problem.costs, problem.amounts, problem.caps, problem.padded,
         problem.dp_size, problem.num_slots, slack,

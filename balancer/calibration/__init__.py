@@ -1,0 +1,1 @@
+"""Parts of `balancer.calibrate`: amounts, measurements, the fit, its checks and its result."""

@@ -1,0 +1,1 @@
+"""Parts of `balancer.monitor`: drift of times, shifts of the data, and online coefficients."""

@@ -206,12 +206,16 @@ class HeaderColumns:
 _HEADER_NAMES = {"heights": "height", "widths": "width"}
 
 
+def _opened(name: str) -> BinaryIO:
+    return open(name, "rb")
+
+
 def _read_all(columns: HeaderColumns, num_workers: int, done: Callable[[int], object]) -> None:
     """Read every file by its name, in ranges of rows that threads take in turn."""
 
     def read_range(start: int, stop: int) -> int:
         for row in range(start, stop):
-            columns.read(row, partial(open, str(columns.names[row]), "rb"))
+            columns.read(row, partial(_opened, str(columns.names[row])))
         return stop - start
 
     num = len(columns)

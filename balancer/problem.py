@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.cost import Costs
+from balancer.kernels.quantise import largest_total, quantise, share_keys
 from balancer.sorting import stable_order
 from balancer.topology import Limits, Topology
 
@@ -33,6 +34,8 @@ class StepProblem:
         shares: Cost of item i in real module k as a share of the module, int64, all on one scale.
         num_share_modules: Modules with any cost, columns of `shares`.
         order: All items, dearest first: 0, 1, 2, ...
+        peaks: Largest share of each item, to the leading bits that items are sorted by, float64.
+        scales: What turns a cost of each column into the unit of `peaks`, float64.
         amounts: Amount a of item i at `[i * len(caps) + a]`, int64.
         caps: Most a microbatch may hold of each amount, int64.
         padded: Whether amount 0 is tokens allocated as samples times the longest.
@@ -48,6 +51,8 @@ class StepProblem:
     shares: NDArray[np.int64]
     num_share_modules: int
     order: NDArray[np.int64]
+    peaks: NDArray[np.float64]
+    scales: NDArray[np.float64]
     amounts: NDArray[np.int64]
     caps: NDArray[np.int64]
     padded: bool
@@ -72,26 +77,33 @@ def build_problem(
     O(num_items * log(num_items)).
     """
     position = stable_order(given)
-    columns, exponent = _quantise(costs.values[given[position]])
-    used = columns[columns.any(axis=1)] if columns.any() else columns[:1]
-    scale = 2.0**_COST_BITS / np.maximum(used.sum(axis=1, keepdims=True), 1)
-    shares = np.floor(used * scale).astype(np.int64)
-    dearest_first = _descending(shares.max(axis=0), shares.sum(axis=0))
-    position, used = position[dearest_first], used[:, dearest_first]
-    ids, totals = given[position], used.sum(axis=0)
+    num_modules, values = len(costs.modules), costs.values.ravel()
+    exponent = _exponent(largest_total(values, given, num_modules), len(given))
+    quantised = quantise(values, given[position], num_modules, 2.0**-exponent)
+    sums = quantised.reshape(-1, num_modules).sum(axis=0)
+    scales = 2.0**_COST_BITS / np.maximum(sums, 1)
+    bits = min(20, (62 - len(given).bit_length()) // 2)
+    shift = _COST_BITS + 2 - bits
+    shares, keys = share_keys(quantised, num_modules, scales, shift, bits)
+    dearest_first = stable_order(keys)
+    position, keys = position[dearest_first], keys[dearest_first]
+    used = np.flatnonzero(sums) if sums.any() else np.arange(1)
+    rows = _rows(quantised, num_modules, dearest_first, used)
+    totals = rows.sum(axis=1) if len(used) > 1 else rows[:, 0]
     in_turn = topology.barrier == "microbatch" and topology.modules == "in_turn"
-    apart = used if in_turn else totals[None, :]
-    amounts, caps = _amounts(costs, ids, alone[position], topology.limits)
+    amounts, caps = _amounts(costs, given[position], alone[position], topology.limits)
     return StepProblem(
-        num_items=len(ids),
-        ids=ids,
+        num_items=len(given),
+        ids=given[position],
         position=position,
-        num_modules=len(apart),
-        costs=apart.T.ravel(),
+        num_modules=len(used) if in_turn else 1,
+        costs=rows.ravel() if in_turn else totals,
         totals=totals,
-        shares=shares[:, dearest_first].T.ravel(),
+        shares=_rows(shares, num_modules, dearest_first, used).ravel(),
         num_share_modules=len(used),
-        order=np.arange(len(ids)),
+        order=np.arange(len(given)),
+        peaks=(2.0**bits - 1) - (keys >> np.int64(bits)),
+        scales=(scales[used] if in_turn else scales[used].max(keepdims=True)) * 2.0**-shift,
         amounts=amounts,
         caps=caps,
         padded=topology.limits.layout == "padded" and topology.limits.max_tokens is not None,
@@ -120,28 +132,21 @@ def over_limits(
     return over
 
 
-def _quantise(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], int]:
-    """Costs as whole multiples of a power of two, rounded half up, and the power.
-
-    Takes `(num_items, num_modules)` and returns `(num_modules, num_items)`.
-    """
-    columns = np.ascontiguousarray(values.T)
-    largest = float(columns.sum(axis=0).max(initial=0.0))
-    if largest == 0.0:
-        return np.zeros(columns.shape, np.int64), 0
-    bits = min(_COST_BITS, 61 - len(values).bit_length())
-    exponent = max(-1000, math.frexp(largest)[1] - bits)  # 2.0**1000 is still a finite factor
-    return np.floor(columns * 2.0**-exponent + 0.5).astype(np.int64), exponent
+def _exponent(largest: float, num_items: int) -> int:
+    """Power of two that leaves the dearest of `num_items` about 40 bits, and their sum below 62."""
+    bits = min(_COST_BITS, 61 - num_items.bit_length())
+    return max(-1000, math.frexp(largest)[1] - bits)  # 2.0**1000 is still a finite factor
 
 
-def _descending(first: NDArray[np.int64], second: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Item order by `first`, then `second`, both descending, then index.
-
-    Only the leading bits count: items closer than 2**-19 of a module are taken as equal.
-    """
-    bits = min(20, (62 - len(first).bit_length()) // 2)
-    shift, top = _COST_BITS + 2 - bits, np.int64(2**bits - 1)
-    return stable_order(((top - (first >> shift)) << np.int64(bits)) | (top - (second >> shift)))
+def _rows(
+    flat: NDArray[np.int64],
+    num_modules: int,
+    order: NDArray[np.int64],
+    modules: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Rows of a flattened table in the given order, cut to some of its columns."""
+    rows = np.take(flat.reshape(-1, num_modules), order, axis=0)
+    return rows if len(modules) == num_modules else np.ascontiguousarray(rows[:, modules])
 
 
 def _amounts(

@@ -136,11 +136,7 @@ def place_in_slots(order, costs, amounts, caps, padded, dp_size, num_slots, slac
                 after = [loads[rank][k] + costs[item][k] for k in modules]
                 if not last and any(after[k] > target[k] * slack for k in modules):
                     continue
-                filled = [after[k] * inverse[k] for k in modules]
-                squares = 0.0
-                for share in filled:
-                    squares += share * share
-                key = (max(filled), squares)
+                key = max(after[k] * inverse[k] for k in modules)
                 if (best_key is None or key < best_key) and cells.fits(item, slot * dp_size + rank):
                     best, best_key = rank, key
             if best < 0:

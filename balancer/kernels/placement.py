@@ -86,7 +86,8 @@ def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, am
                 tried[rank] = True
                 continue
             cells[item] = slot * dp_size + rank
-            put(item, cells[item], amounts, caps.size, used, count, longest)
+            if caps.size:
+                put(item, cells[item], amounts, caps.size, used, count, longest)
             for k in range(num_modules):
                 own[slot * num_modules + k] += shares[item * num_modules + k]
             for k in range(num_rank_modules):

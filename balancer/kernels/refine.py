@@ -64,20 +64,6 @@ def _set_rest(line_a, line_b, num_modules, dp_size, top, top_rank, rest_a, rest_
 
 
 @njit(nogil=True)
-def _time_after(line_a, line_b, give, back, costs, num_modules, same_group, load, rest_a, rest_b):
-    """Time of the groups concerned once `give` went from a to b and `back` (or -1) returned."""
-    time = np.int64(0)
-    for k in range(num_modules):
-        amount = costs[give * num_modules + k]
-        if back >= 0:
-            amount -= costs[back * num_modules + k]
-        largest_a = max(rest_a[k], load[line_a * num_modules + k] - amount)
-        largest_b = max(rest_b[k], load[line_b * num_modules + k] + amount)
-        time += max(largest_a, largest_b) if same_group else largest_a + largest_b
-    return time
-
-
-@njit(nogil=True)
 def _link(item, line, first, after, before):
     """Put `item` at the head of its line's list of items."""
     before[item] = -1
@@ -134,9 +120,14 @@ def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, lo
     while give >= 0:
         back = -1
         while True:
-            time = _time_after(
-                line_a, line_b, give, back, costs, num_modules, same_group, load, rest_a, rest_b
-            )
+            time = np.int64(0)
+            for k in range(num_modules):
+                amount = costs[give * num_modules + k]
+                if back >= 0:
+                    amount -= costs[back * num_modules + k]
+                largest_a = max(rest_a[k], load[line_a * num_modules + k] - amount)
+                largest_b = max(rest_b[k], load[line_b * num_modules + k] + amount)
+                time += max(largest_a, largest_b) if same_group else largest_a + largest_b
             if time < best:
                 best, best_give, best_back = time, give, back
             back = first[line_b] if back < 0 else after[back]
@@ -189,7 +180,10 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
     after = np.empty(num_items, np.int64)
     before = np.empty(num_items, np.int64)
     for item in range(num_items):
-        put(item, cells[item], amounts, caps.size, used, count, longest)
+        if not caps.size:
+            count[cells[item]] += 1
+        else:
+            put(item, cells[item], amounts, caps.size, used, count, longest)
         line = cells[item] % num_lines if num_groups == 1 else cells[item]
         size[line] += 1
         _link(item, line, first, after, before)

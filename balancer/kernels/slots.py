@@ -35,22 +35,9 @@ def _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, dp
 
 
 @njit(nogil=True)
-def _squares(item, rank, costs, num_modules, load, inverse):
-    """Sum over modules of the squared filling of `rank` once it holds `item`."""
-    squares = 0.0
-    for k in range(num_modules):
-        filling = (load[rank * num_modules + k] + costs[item * num_modules + k]) * inverse[k]
-        squares += filling * filling
-    return squares
-
-
-@njit(nogil=True)
 def _rank_with_room(item, costs, num_modules, load, most, inverse, is_full, first_cell, amounts,
                     caps, padded, used, count, longest):  # fmt: skip
-    """Rank with room that `item` fills least relative to the slot's size, or -1.
-
-    Squares break ties.
-    """
+    """First of the ranks with room that `item` fills least relative to the slot's size, or -1."""
     best, best_peak = -1, 0.0
     for rank in range(is_full.size):
         peak, inside = 0.0, not is_full[rank]
@@ -58,35 +45,59 @@ def _rank_with_room(item, costs, num_modules, load, most, inverse, is_full, firs
             after = load[rank * num_modules + k] + costs[item * num_modules + k]
             inside = inside and after <= most[k]
             peak = max(peak, after * inverse[k])
-        if not inside or (best >= 0 and peak > best_peak):
+        if not inside or (best >= 0 and peak >= best_peak):
             continue
-        if best >= 0 and peak == best_peak:
-            squares = _squares(item, rank, costs, num_modules, load, inverse)
-            if squares >= _squares(item, best, costs, num_modules, load, inverse):
-                continue
-        if fits(item, first_cell + rank, amounts, caps, padded, used, count, longest):
+        if not caps.size or fits(
+            item, first_cell + rank, amounts, caps, padded, used, count, longest
+        ):
             best, best_peak = rank, peak
     return best
 
 
 @njit(nogil=True)
-def place_in_slots(order, by_module, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
-                   slack):  # fmt: skip
+def _unplaced_from(item, following):
+    """First unplaced item at or after `item`; `following` shortens paths on the way."""
+    while following[item] != item:
+        following[item] = following[following[item]]
+        item = following[item]
+    return item
+
+
+@njit(nogil=True)
+def _first_that_may_fit(item, room, num_modules, peaks, scales):
+    """First item after `item` whose peak is not above that of the room; all before it are."""
+    highest = 0.0
+    for k in range(num_modules):
+        highest = max(highest, np.floor(max(room[k], 0.0) * scales[k]))
+    low, high = item + 1, peaks.size
+    if low < high and peaks[low] <= highest:
+        return low
+    while low < high:
+        middle = (low + high) // 2
+        if peaks[middle] > highest:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+@njit(nogil=True)
+def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, padded, dp_size,
+                   num_slots, slack):  # fmt: skip
     """Cell `slot * dp_size + rank` of each item, or -1 where it fitted nowhere.
 
-    `order` lists items dearest first, `by_module[k * num_items:]` by their cost in module k;
-    `costs[i * num_modules + k]` int64. A rank takes items that overfill it by at most the factor
-    `slack`, and no more once it is full in a module that all items use. The cheapest items are
-    held back so that no later microbatch stays empty. Each slot passes over the items until all
-    ranks are full: O(num_items * (num_slots + dp_size) * num_modules) at most.
+    Items are numbered dearest first: `peaks[i]`, the largest over modules of the floor of
+    `costs[i * num_modules + k] * scales[k]`, never rises. `by_module[k * num_items:]` lists them by
+    their cost in module k. A rank takes items that overfill it by at most the factor `slack`, and
+    no more once it is full in a module that all items use. The cheapest items are held back so
+    that no later microbatch stays empty. Items too dear for the room left are jumped over.
     """
-    num_items = order.size
+    num_items = peaks.size
     cells = np.empty(num_items, np.int64)
-    after = np.empty(num_items + 1, np.int64)  # the unplaced items as a list, from after[num_items]
-    for t in range(num_items):
-        cells[t] = -1
-        after[order[t - 1] if t else num_items] = order[t]
-    after[order[num_items - 1]] = -1
+    following = np.empty(num_items + 1, np.int64)
+    for item in range(num_items):
+        cells[item], following[item] = -1, item
+    following[num_items] = num_items
     used = np.zeros(dp_size * num_slots * caps.size, np.int64)
     count = np.zeros(dp_size * num_slots, np.int64)
     longest = np.zeros(dp_size * num_slots, np.int64)
@@ -112,8 +123,8 @@ def place_in_slots(order, by_module, costs, num_modules, amounts, caps, padded, 
         load = np.zeros(dp_size * num_modules, np.int64)
         is_full = np.zeros(dp_size, np.bool_)
         num_open, held = dp_size, dp_size * (num_slots - 1 - slot)
-        previous, item = num_items, after[num_items]
-        while item >= 0 and num_open > 0 and num_left > held:
+        item = _unplaced_from(0, following)
+        while item < num_items and num_open > 0 and num_left > held:
             rank, possible = -1, True
             for k in range(num_modules):
                 possible = possible and costs[item * num_modules + k] <= room[k]
@@ -123,10 +134,14 @@ def place_in_slots(order, by_module, costs, num_modules, amounts, caps, padded, 
                     amounts, caps, padded, used, count, longest,
                 )  # fmt: skip
             if rank < 0:
-                previous, item = item, after[item]
+                follower = item + 1
+                if not possible:
+                    follower = _first_that_may_fit(item, room, num_modules, peaks, scales)
+                item = _unplaced_from(follower, following)
                 continue
             cells[item] = slot * dp_size + rank
-            put(item, cells[item], amounts, caps.size, used, count, longest)
+            if caps.size:
+                put(item, cells[item], amounts, caps.size, used, count, longest)
             full = False
             for k in range(num_modules):
                 before = most[k] - load[rank * num_modules + k]
@@ -141,6 +156,6 @@ def place_in_slots(order, by_module, costs, num_modules, amounts, caps, padded, 
                 is_full[rank] = True
                 num_open -= 1
             num_left -= 1
-            item = after[item]
-            after[previous] = item
+            following[item] = item + 1
+            item = _unplaced_from(item + 1, following)
     return cells

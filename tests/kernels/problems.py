@@ -1,6 +1,6 @@
 """Small placement problems for kernels: ties, zeros, dear items, tight caps."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -22,6 +22,23 @@ class Small:
     @property
     def order(self):
         return sorted(range(len(self.costs)), key=lambda i: (-sum(self.costs[i]), i))
+
+    @property
+    def modules(self):
+        return len(self.costs[0])
+
+    @staticmethod
+    def peak(row, scales):
+        return float(max(int(c * scale) for c, scale in zip(row, scales, strict=True)))
+
+    def dearest_first(self, scales):
+        """The same problem with its items in descending order of their peaks."""
+        order = sorted(range(len(self.costs)), key=lambda i: -self.peak(self.costs[i], scales))
+        return replace(
+            self,
+            costs=[self.costs[i] for i in order],
+            amounts=[self.amounts[i] for i in order],
+        )
 
     def arrays(self):
         """The arguments that kernels take, in their order: order, costs, modules, limits, size."""

@@ -26,13 +26,18 @@ def test_greedy_on_ranks_equals_the_oracle(problem, scalar):
 @given(small_problems(), st.sampled_from([1.0, 1.02, 1.5]))
 def test_slot_sized_placement_equals_the_oracle(problem, slack):
     """The compiled slot placement and its plain-Python form choose the same cells."""
-    order, costs, modules, *limits = problem.arrays()
+    scales = [1.0 / max(1, max(row[k] for row in problem.costs)) for k in range(problem.modules)]
+    scales = [scale * 100 for scale in scales]
+    problem = problem.dearest_first(scales)
+    peaks = np.array([problem.peak(row, scales) for row in problem.costs])
+    _, costs, modules, *limits = problem.arrays()
     columns = costs.reshape(-1, modules).T
     by_module = np.concatenate([np.argsort(-column, kind="stable") for column in columns])
     size = (problem.dp_size, problem.num_slots)
-    placed = place_in_slots(order, by_module, costs, modules, *limits, *size, slack)
+    scale = np.array(scales)
+    placed = place_in_slots(peaks, scale, by_module, costs, modules, *limits, *size, slack)
     expected = naive.place_in_slots(
-        problem.order, problem.costs, problem.amounts, problem.caps, problem.padded,
+        list(range(len(peaks))), problem.costs, problem.amounts, problem.caps, problem.padded,
         problem.dp_size, problem.num_slots, slack,
     )  # fmt: skip
     assert placed.tolist() == expected

@@ -1,0 +1,53 @@
+"""Costs as whole numbers, and the keys that order samples, dearest first.
+
+Costs are flattened rows: cost of sample `i` in module `k` is `values[i * num_modules + k]`.
+"""
+
+import numpy as np
+from numba import njit
+
+__all__ = ["largest_total", "quantise", "share_keys"]
+
+
+@njit(nogil=True)
+def largest_total(values, ids, num_modules):
+    """Largest sum over modules among the samples `ids`; 0 where there are none."""
+    largest = 0.0
+    for i in range(ids.size):
+        total = 0.0
+        for k in range(num_modules):
+            total += values[ids[i] * num_modules + k]
+        largest = max(largest, total)
+    return largest
+
+
+@njit(nogil=True)
+def quantise(values, ids, num_modules, factor):
+    """Costs of the samples `ids`, times `factor`, rounded half up to int64."""
+    costs = np.empty(ids.size * num_modules, np.int64)
+    for i in range(ids.size):
+        for k in range(num_modules):
+            costs[i * num_modules + k] = np.int64(values[ids[i] * num_modules + k] * factor + 0.5)
+    return costs
+
+
+@njit(nogil=True)
+def share_keys(costs, num_modules, scales, shift, bits):
+    """Shares of the modules, and a key that is smaller the dearer an item is.
+
+    A share is the floor of `cost * scales[k]`. The key packs the largest share, then the sum of the
+    shares, both without their last `shift` bits and each in `bits` bits, so that larger come
+    first.
+    """
+    num_items = costs.size // num_modules
+    shares = np.empty(costs.size, np.int64)
+    keys = np.empty(num_items, np.int64)
+    top = (np.int64(1) << bits) - 1
+    for i in range(num_items):
+        peak, total = np.int64(0), np.int64(0)
+        for k in range(num_modules):
+            share = np.int64(costs[i * num_modules + k] * scales[k])
+            shares[i * num_modules + k] = share
+            peak, total = max(peak, share), total + share
+        keys[i] = ((top - (peak >> shift)) << bits) | (top - (total >> shift))
+    return shares, keys

@@ -1,5 +1,6 @@
 """Refuses coefficients that the measurements cannot tell apart, and says what to measure."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ __all__ = ["Identification", "check_amounts", "check_number", "identify", "least
 
 _FLOAT = NDArray[np.float64]
 _MAX_SHARE_ERROR = 0.25
+_MANY = 30  # times as many measurements are still worth suggesting
 _LEAST_SPREAD = 0.01  # no clock and device repeat better than this
 
 
@@ -101,7 +103,8 @@ def identify(
         worst = int(np.argmax(share_errors))
         axis = np.abs(axes[np.argmax(np.abs(axes[:, worst]) / inverse)])
         together = [name for name, part in zip(names, axis, strict=True) if part > 0.1 * axis.max()]
-        raise ArgumentError(_refusal(target, names, together, design))
+        enough = len(weighted) * float(share_errors.max() / _MAX_SHARE_ERROR) ** 2
+        raise ArgumentError(_refusal(target, names, together, design, enough))
     return Identification(
         standard_errors=sigma * np.sqrt(inflation) / lengths,
         share_errors=share_errors,
@@ -109,16 +112,22 @@ def identify(
     )
 
 
-def _refusal(target: str, names: Sequence[str], together: Sequence[str], design: _FLOAT) -> str:
+def _refusal(
+    target: str, names: Sequence[str], together: Sequence[str], design: _FLOAT, enough: float
+) -> str:
+    """What moves together, and what to measure; `enough` rows like these would do."""
     fixed = [
         f"{name} is {column[0]:g} in every row"
         for name, column in zip(names, design.T, strict=True)
         if name != CONSTANT and np.ptp(column) <= 1e-9 * column[0]
     ]
     reason = f" ({'; '.join(fixed)})" if fixed else ""
+    cures = _cures(set(together))
+    if enough <= _MANY * len(design):
+        cures.append(f"or about {math.ceil(enough)} microbatches like these")
     return (
         f"measurements of {target} cannot tell apart {', '.join(together)}{reason}: measure "
-        f"{'; '.join(_cures(set(together)))}; or leave one of them out of amounts"
+        f"{'; '.join(cures)}; or leave one of them out of amounts"
     )
 
 

@@ -29,7 +29,8 @@ class OnlineFit:
     Args:
         calibration: Where to start from.
         half_life: Observations after which one counts half.
-        prior_observations: What the calibration counts for.
+        prior_observations: What the calibration counts for. Times that scatter by 5 % beside shares
+            of the time that were calibrated within 15 % make that (0.05 / 0.15)^2 = 0.1.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class OnlineFit:
         calibration: Calibration,
         *,
         half_life: float = 500.0,
-        prior_observations: float = 10.0,
+        prior_observations: float = 0.1,
     ) -> None:
         self.calibration = calibration
         self._keep = 0.5 ** (1.0 / half_life)

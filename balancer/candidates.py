@@ -54,7 +54,8 @@ def given_order(position: NDArray[np.int64], dp_size: int, num_slots: int) -> ND
     """
     local, rank = np.divmod(position, dp_size)
     per_rank = -(-len(position) // dp_size)
-    return (local * num_slots // per_rank) * dp_size + rank
+    cells: NDArray[np.int64] = (local * num_slots // per_rank) * dp_size + rank
+    return cells
 
 
 def quantised_time(problem: StepProblem, topology: Topology, cells: NDArray[np.int64]) -> int:
@@ -134,7 +135,8 @@ def _placements(
     size = (topology.dp_size, num_slots)
     if topology.barrier == "microbatch" and num_slots > 1:
         costs = (problem.by_module, problem.costs, problem.num_modules)
-        yield "slots", place_in_slots(problem.order, *costs, *limits, *size, _SLOT_SLACK)
+        cells = place_in_slots(problem.peaks, problem.scales, *costs, *limits, *size, _SLOT_SLACK)
+        yield "slots", cells
     shares = (problem.shares, problem.num_share_modules)
     yield "vector greedy", place_on_ranks(problem.order, *shares, *shares, *limits, *size)
     dearest = stable_order(problem.totals.max() - problem.totals)

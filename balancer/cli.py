@@ -74,6 +74,7 @@ def _plan(arguments: argparse.Namespace) -> None:
         seed=arguments.seed,
         shuffle=not arguments.no_shuffle,
         oversize=arguments.oversize,
+        illegal=arguments.illegal,
         tail=arguments.tail,
     )
     started = time.perf_counter()
@@ -146,7 +147,7 @@ def _one_line(error: Exception) -> str:
     message = re.sub(r"^paths\b", "DATA", message).replace("num_steps", "--steps")
     names = "|".join(_ARGUMENTS)
     return re.sub(
-        rf"\b(?:{names})\b|\b(?:oversize|tail)(?==)",
+        rf"\b(?:{names})\b|\b(?:illegal|oversize|tail)(?==)",
         lambda match: f"--{match[0].replace('_', '-')}",
         message,
     )

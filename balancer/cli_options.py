@@ -187,6 +187,12 @@ def _add_epoch(parser: argparse.ArgumentParser) -> None:
         help="what to do with a sample over a limit",
     )
     epoch.add_argument(
+        "--illegal",
+        choices=("error", "drop"),
+        default="error",
+        help="what to do with a sample that the model cannot take",
+    )
+    epoch.add_argument(
         "--tail",
         choices=("drop", "pad", "filler"),
         default="drop",

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -26,6 +26,9 @@ class Costs:
         images: Images of a sample (sampled video frames are not counted), int64.
         target_tokens: Supervised tokens of a sample, int64.
         unit: Unit of `values`: `"flops"`, `"s"` or `"tokens"`.
+        illegal: Ids, ascending int64, of samples that the model cannot take (a size beyond its
+            range, a medium it has no encoder for); their other columns mean nothing.
+        illegal_because: What the model does not take, for the first of them.
 
     Raises:
         ArgumentError: Shapes disagree.
@@ -44,6 +47,8 @@ class Costs:
     images: NDArray[np.int64]
     target_tokens: NDArray[np.int64]
     unit: str
+    illegal: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    illegal_because: str = ""
 
     def __post_init__(self) -> None:
         num_samples = self.tokens.shape[0]
@@ -135,13 +140,36 @@ class Costs:
             images=self.images[ids],
             target_tokens=self.target_tokens[ids],
             unit=self.unit,
+            illegal=np.flatnonzero(np.isin(ids, self.illegal)),
+            illegal_because=self.illegal_because,
         )
+
+    def check_legal(self, sample_ids: NDArray[np.int64] | None = None) -> None:
+        """Refuse samples (all, or those given) that the model cannot take.
+
+        Raises:
+            SampleError: Naming the first ids, the reason and the cure.
+        """
+        if not self.illegal.size:
+            return
+        ids = self.illegal
+        if sample_ids is not None:
+            ids = np.intersect1d(sample_ids, ids)
+        if ids.size:
+            shown = ", ".join(map(str, ids[:5])) + (", ..." if ids.size > 5 else "")
+            raise SampleError(
+                f"{self.illegal_because}; samples that the model cannot take: {shown} "
+                f'({ids.size} in all); pass illegal="drop" to leave them out, resize the media, '
+                "or use the token rule of your model",
+                sample_ids=ids.tolist(),
+            )
 
     @property
     def fingerprint(self) -> str:
         """Hash of everything in here; equal costs have equal fingerprints on any host."""
         digest = hashlib.sha256(repr((self.modules, self.unit)).encode())
-        for column in (self.values, self.tokens, self.patches, self.images, self.target_tokens):
+        columns = (self.tokens, self.patches, self.images, self.target_tokens, self.illegal)
+        for column in (self.values, *columns):
             digest.update(np.ascontiguousarray(column).data)
         return digest.hexdigest()
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from balancer.audio_flops import audio_forward
 from balancer.cost import Costs
 from balancer.dimensions import AudioDims, LanguageDims, VisionDims
-from balancer.errors import ArgumentError, SampleError
+from balancer.errors import ArgumentError
 from balancer.flops import (
     Causal,
     ForwardFlops,
@@ -20,8 +20,9 @@ from balancer.flops import (
 )
 from balancer.lora_flops import Lora, adapter_forward, lora_training_flops
 from balancer.model_config import audio_dims, family_rule, language_dims, vision_dims
+from balancer.sample_media import sum_by_sample, table_media
 from balancer.samples import SampleTable
-from balancer.tokens import MediaCounts, TokenRule, illegal_media
+from balancer.tokens import MediaCounts, TokenRule
 from balancer.training_flops import Recompute, Training, training_flops
 
 __all__ = ["FlopsCost"]
@@ -132,54 +133,31 @@ class FlopsCost:
     def __call__(self, table: SampleTable) -> Costs:
         """Costs of every sample of the table, unit `"flops"`.
 
-        Raises:
-            SampleError: The token rule does not accept a size; names the samples.
+        Samples with a size or medium that the token rule does not take are listed in `illegal`.
         """
         num = len(table)
-        visual_owner, visual = self._visual_media(table)
-        clip_owner, clips = self._clips(table)
-        tokens = table.text_tokens + _sum_by(visual_owner, visual.tokens, num)
-        tokens = tokens + _sum_by(clip_owner, clips.tokens, num)
+        media = table_media(table, self.rule)
+        tokens = table.text_tokens + _sum_by(media.visual_owners, media.visual.tokens, num)
+        tokens = tokens + _sum_by(media.clip_owners, media.clips.tokens, num)
         columns: dict[str, _FLOAT] = {}
         if self.vision is not None:
-            vision = self._vision_flops(self.vision, visual)
-            columns["vision"] = _sum_flops(visual_owner, vision, num)
+            vision = self._vision_flops(self.vision, media.visual)
+            columns["vision"] = sum_by_sample(media.visual_owners, vision, num)
         if self.audio is not None:
-            audio = self._audio_flops(self.audio, clips)
-            columns["audio"] = _sum_flops(clip_owner, audio, num)
+            audio = self._audio_flops(self.audio, media.clips)
+            columns["audio"] = sum_by_sample(media.clip_owners, audio, num)
         columns["language"] = self._language_flops(tokens)
         return Costs(
             modules=tuple(columns),
             values=np.stack(list(columns.values()), axis=1),
             tokens=tokens,
-            patches=_sum_by(visual_owner, visual.patches, num),
+            patches=_sum_by(media.visual_owners, media.visual.patches, num),
             images=table.num_images,
             target_tokens=table.target_tokens,
             unit="flops",
+            illegal=media.illegal,
+            illegal_because=media.illegal_because,
         )
-
-    def _visual_media(self, table: SampleTable) -> tuple[NDArray[np.int64], MediaCounts]:
-        """Owner and counts of every image, then of every video."""
-        heights, widths = table.image_heights, table.image_widths
-        owner = _owners(table.image_offsets)
-        images = self.rule.images(heights, widths) if owner.size else illegal_media(0)
-        _check_legal(images, owner, f"{self.rule.name} takes no image of", heights, widths)
-        heights, widths = table.video_heights, table.video_widths
-        video_owner = _owners(table.video_offsets)
-        videos = illegal_media(0)
-        if video_owner.size:
-            videos = self.rule.videos(table.video_frames, table.video_fps, heights, widths)
-        _check_legal(videos, video_owner, f"{self.rule.name} takes no video of", heights, widths)
-        return np.concatenate([owner, video_owner]), _joined(images, videos)
-
-    def _clips(self, table: SampleTable) -> tuple[NDArray[np.int64], MediaCounts]:
-        """Owner and counts of every audio clip."""
-        owner = _owners(table.audio_offsets)
-        clips = self.rule.audio(table.audio_seconds) if owner.size else illegal_media(0)
-        _check_legal(
-            clips, owner, f"{self.rule.name} takes no audio of", table.audio_seconds, unit="s"
-        )
-        return owner, clips
 
     def _language_flops(self, tokens: NDArray[np.int64]) -> _FLOAT:
         forward = language_forward(self.language, tokens, causal=self.causal)
@@ -231,48 +209,8 @@ def _check_choice(name: str, value: object, choices: Any) -> None:
         )
 
 
-def _owners(offsets: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Sample of each media item, from where each sample's items begin."""
-    return np.repeat(np.arange(offsets.size - 1), np.diff(offsets))
-
-
 def _sum_by(
     owners: NDArray[np.int64], counts: NDArray[np.int64], num_samples: int
 ) -> NDArray[np.int64]:
     """Sum of the counts of each sample's items, exact below 2**53."""
-    return np.bincount(owners, counts, num_samples).astype(np.int64)
-
-
-def _sum_flops(owners: NDArray[np.int64], flops: _FLOAT, num_samples: int) -> _FLOAT:
-    """Sum of each sample's items in their order, whatever the other samples are."""
-    return np.bincount(owners, flops, num_samples).astype(np.float64)
-
-
-def _joined(first: MediaCounts, second: MediaCounts) -> MediaCounts:
-    names = ("segments", "grid_heights", "grid_widths", "tokens", "legal")
-    columns = {
-        name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names
-    }
-    return MediaCounts(**columns)
-
-
-def _check_legal(
-    counts: MediaCounts,
-    owners: NDArray[np.int64],
-    what: str,
-    *sizes: NDArray[Any],
-    unit: str = "pixels (height x width)",
-) -> None:
-    """Raise where the rule refuses a size, with the samples, the first size and the cure."""
-    if bool(counts.legal.all()):
-        return
-    refused = np.flatnonzero(~counts.legal)
-    ids = np.unique(owners[refused])
-    size = " x ".join(str(column[refused[0]]) for column in sizes)
-    shown = ", ".join(map(str, ids[:10])) + (", ..." if ids.size > 10 else "")
-    raise SampleError(
-        f"{what} {size} {unit}, in sample {ids[0]}; samples with such media: {shown} "
-        f"({ids.size} in all); use the token rule of your model, resize the media, or leave the "
-        "samples out",
-        sample_ids=ids.tolist(),
-    )
+    return sum_by_sample(owners, counts, num_samples).astype(np.int64)

@@ -14,9 +14,10 @@ from balancer.plan import Flag, Plan
 from balancer.step_planner import Oversize, oversize_ids, plan_from_assignment, plan_step
 from balancer.topology import Topology, check_choice, check_count
 
-__all__ = ["EpochPlanner", "Tail", "plan_from_assignment", "plan_step"]
+__all__ = ["EpochPlanner", "Illegal", "Tail", "plan_from_assignment", "plan_step"]
 
 Tail = Literal["drop", "pad", "filler"]
+Illegal = Literal["error", "drop"]
 
 _VERSION = 1
 """Raised whenever the same inputs would give another plan than before."""
@@ -37,6 +38,7 @@ class EpochPlanner:
         seed: Seed of the order.
         shuffle: Whether epochs are shuffled; else the order is that of the ids.
         oversize: Policy for samples over a limit: `"error"`, `"drop"` or `"alone"`.
+        illegal: Policy for samples that the model cannot take: `"error"` or `"drop"`.
         tail: Policy for the last, incomplete step: `"drop"` it, `"pad"` it with flagged repeats
             from the start of the epoch, or run it short, with a flagged `"filler"` where a
             microbatch would have no sample.
@@ -45,6 +47,7 @@ class EpochPlanner:
     Raises:
         ArgumentError: A number or choice is not allowed, or a step has fewer samples than
             microbatches.
+        SampleError: The model cannot take a sample and `illegal` is `"error"`.
         CapacityError: A sample is over a limit and `oversize` is `"error"`; or an average step
             does not fit the microbatches.
         PlanError: There is no sample, or none in a complete step under `tail="drop"`.
@@ -68,11 +71,13 @@ class EpochPlanner:
         seed: int = 0,
         shuffle: bool = True,
         oversize: Oversize = "error",
+        illegal: Illegal = "error",
         tail: Tail = "drop",
     ) -> None:
         check_count("global_batch_size", global_batch_size)
         check_count("seed", seed, least=0)
         check_choice("oversize", oversize, get_args(Oversize))
+        check_choice("illegal", illegal, get_args(Illegal))
         check_choice("tail", tail, get_args(Tail))
         cells = topology.dp_size * topology.num_microbatches
         if global_batch_size < cells:
@@ -87,13 +92,12 @@ class EpochPlanner:
         self.seed = int(seed)
         self.shuffle = bool(shuffle)
         self.oversize = oversize
+        self.illegal = illegal
         self.tail = tail
-        over = oversize_ids(costs, topology, oversize, sample_ids=None)
-        self._oversize_dropped = over if oversize == "drop" else over[:0]
-        self._kept = (
-            np.setdiff1d(np.arange(len(costs)), over) if self._oversize_dropped.size else None
-        )
-        self._num_samples = len(costs) - len(self._oversize_dropped)
+        self._left_out = self._ids_left_out()
+        kept = np.setdiff1d(np.arange(len(costs)), self._left_out)
+        self._kept = kept if self._left_out.size else None
+        self._num_samples = len(kept)
         self._slots_of_epoch: dict[int, NDArray[np.int64]] = {}
         whole, rest = divmod(self._num_samples, self.global_batch_size)
         self.num_steps = whole if tail == "drop" else whole + (rest > 0)
@@ -152,12 +156,12 @@ class EpochPlanner:
         return plan.replace_dropped(self.dropped(epoch)) if count == self.num_steps else plan
 
     def dropped(self, epoch: int) -> NDArray[np.int64]:
-        """Ids, ascending, that are not delivered in an epoch: oversize ones and the tail's."""
+        """Ids, ascending, that are not delivered in an epoch: illegal, oversize and the tail's."""
         cut = np.zeros(0, np.int64)
         if self.tail == "drop":
             delivered = self.num_steps * self.global_batch_size
             cut = self._ids_at(np.arange(delivered, self._num_samples), epoch)
-        return np.sort(np.concatenate([self._oversize_dropped, cut]))
+        return np.sort(np.concatenate([self._left_out, cut]))
 
     def slots_per_step(self, epoch: int) -> NDArray[np.int64]:
         """Microbatches of every rank in each step of an epoch, int64 `(num_steps,)`.
@@ -183,7 +187,7 @@ class EpochPlanner:
         """Hash of everything the plans depend on; equal on all ranks that plan alike."""
         settings = (
             _VERSION, self.topology, self.global_batch_size, self.seed, self.shuffle,
-            self.oversize, self.tail,
+            self.oversize, self.illegal, self.tail,
         )  # fmt: skip
         return hashlib.sha256((repr(settings) + self.costs.fingerprint).encode()).hexdigest()
 
@@ -193,9 +197,19 @@ class EpochPlanner:
             positions = permuted(positions, self._num_samples, self.seed, epoch)
         return positions if self._kept is None else self._kept[positions]
 
+    def _ids_left_out(self) -> NDArray[np.int64]:
+        """Ids, ascending, that no epoch delivers."""
+        if self.illegal == "error":
+            self.costs.check_legal()
+        legal = None
+        if self.costs.illegal.size:
+            legal = np.setdiff1d(np.arange(len(self.costs)), self.costs.illegal)
+        over = oversize_ids(self.costs, self.topology, self.oversize, sample_ids=legal)
+        return np.union1d(self.costs.illegal, over if self.oversize == "drop" else over[:0])
+
     def _check_enough_samples(self) -> None:
         if not self._num_samples:
-            cause = "all are over a limit" if len(self.costs) else "there are none"
+            cause = "all are over a limit or illegal" if len(self.costs) else "there are none"
             raise PlanError(f"costs has no sample to plan ({cause}); an epoch would be empty")
         if not self.num_steps:
             raise PlanError(
@@ -214,6 +228,7 @@ class EpochPlanner:
                 mean = float(self.global_batch_size)
             else:
                 amounts = np.minimum(getattr(self.costs, name), limit)
+                amounts = amounts if self._kept is None else amounts[self._kept]
                 mean = float(amounts.mean()) * self.global_batch_size
             fits = limit * self.topology.dp_size * most
             if mean > fits:

@@ -55,6 +55,7 @@ def plan_step(
 
     Raises:
         ArgumentError: An id is outside `costs`, stands there twice, or a choice is unknown.
+        SampleError: The model cannot take one of the samples.
         CapacityError: A sample is over a limit and `oversize` is `"error"`, or the step does not
             fit `max_microbatches`; the message says what would.
         PlanError: There are fewer samples than microbatches and `fill` is false.
@@ -70,6 +71,7 @@ def plan_step(
     check_choice("oversize", oversize, get_args(Oversize))
     given = _checked_ids(costs, sample_ids, flags)
     given_flags = np.zeros(len(given), np.int8) if flags is None else np.asarray(flags, np.int8)
+    costs.check_legal(given)
     over = oversize_ids(costs, topology, oversize, sample_ids=given)
     is_over = np.isin(given, over) if over.size else np.zeros(len(given), np.bool_)
     dropped = np.sort(given[is_over]) if oversize == "drop" else np.zeros(0, np.int64)
@@ -107,6 +109,7 @@ def plan_from_assignment(
     topology: Topology,
     *,
     num_slots: int,
+    flags: NDArray[np.int8] | None = None,
     epoch: int = 0,
     step: int = 0,
 ) -> Plan:
@@ -118,7 +121,8 @@ def plan_from_assignment(
     Raises:
         ArgumentError: Lengths differ or a cell is outside the step.
     """
-    given = _checked_ids(costs, sample_ids, None)
+    given = _checked_ids(costs, sample_ids, flags)
+    given_flags = np.zeros(len(given), np.int8) if flags is None else np.asarray(flags, np.int8)
     assigned = np.ascontiguousarray(cells, np.int64)
     num_cells = num_slots * topology.dp_size
     if assigned.shape != given.shape or ((assigned < 0) | (assigned >= num_cells)).any():
@@ -138,7 +142,7 @@ def plan_from_assignment(
     )
     return _emit(
         problem, topology, num_slots, cells=placed,
-        flags=np.zeros(len(given), np.int8), dropped=np.zeros(0, np.int64),
+        flags=given_flags[problem.position], dropped=np.zeros(0, np.int64),
         alone=np.zeros(0, np.int64), certificate=certificate, epoch=epoch, step=step,
     )  # fmt: skip
 

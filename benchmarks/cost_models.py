@@ -1,6 +1,6 @@
 """Cost choices: what a sample is priced by."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -25,12 +25,9 @@ class TokenCost:
     def __call__(self, table: SampleTable) -> Costs:
         """Costs of every sample, unit `"tokens"`."""
         costs = evaluate_costs(self.model, table)
-        return Costs(
+        return replace(
+            costs,
             modules=("language",),
             values=np.ascontiguousarray(costs.tokens[:, None], np.float64),
-            tokens=costs.tokens,
-            patches=costs.patches,
-            images=costs.images,
-            target_tokens=costs.target_tokens,
             unit="tokens",
         )

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from balancer.cost import CostFunction, Costs, evaluate_costs
-from balancer.errors import ArgumentError, SampleError
+from balancer.errors import ArgumentError
 from balancer.samples import SampleTable
 from balancer.tables import embedded_table, table_from_parquet
 
@@ -68,22 +68,6 @@ def trace_costs(trace: Trace, cost: CostFunction) -> tuple[Costs, int]:
 
     A vision-language model takes no audio, some take no video, and each has its largest image.
     """
-    table = trace.table()
-    total = len(table)
-    costs, refused = _costs_or_refused(cost, table)
-    while costs is None:
-        table = table.select(np.delete(np.arange(len(table)), refused))
-        costs, refused = _costs_or_refused(cost, table)
-    return costs, total - len(table)
-
-
-def _costs_or_refused(
-    cost: CostFunction, table: SampleTable
-) -> tuple[Costs | None, tuple[int, ...]]:
-    """Costs of a table, or the ids of samples that the model refuses."""
-    try:
-        return evaluate_costs(cost, table), ()
-    except SampleError as error:
-        if not error.sample_ids:
-            raise
-        return None, error.sample_ids
+    costs = evaluate_costs(cost, trace.table())
+    legal = np.setdiff1d(np.arange(len(costs)), costs.illegal)
+    return costs.select(legal), len(costs.illegal)

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader, default_collate
 
 from balancer.cost import CostFunction
-from balancer.planner import Tail
+from balancer.planner import Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Barrier, Layout, Limits, Modules
@@ -49,6 +49,7 @@ class BalancedDataLoader:
         modules: As in `balancer.topology.Topology`.
         oversize: A sample beyond a limit is an `"error"`, is left out (`"drop"`), or gets a
             microbatch of its own (`"alone"`).
+        illegal: A sample that the model cannot take is an `"error"`, or left out (`"drop"`).
         tail: Samples that do not fill a last step are left out (`"drop"`), completed by repeats
             (`"pad"`), or spread with zero-loss fillers where ranks lack samples (`"filler"`).
         drop_last: torch's word for it: true is `tail="drop"`, false `tail="pad"`.
@@ -110,6 +111,7 @@ class BalancedDataLoader:
         barrier: Barrier = "microbatch",
         modules: Modules = "in_turn",
         oversize: Oversize = "error",
+        illegal: Illegal = "error",
         tail: Tail | None = None,
         drop_last: bool | None = None,
         shuffle: bool = True,
@@ -150,6 +152,7 @@ class BalancedDataLoader:
             "barrier": barrier,
             "modules": modules,
             "oversize": oversize,
+            "illegal": illegal,
             "tail": tail,
             "drop_last": drop_last,
             "shuffle": shuffle,

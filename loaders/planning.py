@@ -6,7 +6,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from balancer.cost import CostFunction
 from balancer.errors import ArgumentError
-from balancer.planner import Tail
+from balancer.planner import Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Barrier, Layout, Limits, Modules, Topology
@@ -41,6 +41,7 @@ def plan_batches(
     barrier: Barrier,
     modules: Modules,
     oversize: Oversize,
+    illegal: Illegal,
     tail: Tail | None,
     drop_last: bool | None,
     shuffle: bool,
@@ -91,5 +92,6 @@ def plan_batches(
         seed=seed,
         shuffle=shuffle,
         oversize=oversize,
+        illegal=illegal,
         tail=resolve_tail(tail, drop_last),
     )

@@ -8,7 +8,7 @@ from torch.utils.data import Sampler
 from balancer.cost import CostFunction, evaluate_costs
 from balancer.errors import ArgumentError
 from balancer.plan import Flag, Plan
-from balancer.planner import EpochPlanner, Tail
+from balancer.planner import EpochPlanner, Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Topology, check_count
@@ -81,6 +81,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         seed: int = 0,
         shuffle: bool = True,
         oversize: Oversize = "error",
+        illegal: Illegal = "error",
         tail: Tail = "drop",
     ) -> "BalancedBatchSampler":
         """Sampler from sizes: prices them once and plans with `balancer.planner.EpochPlanner`."""
@@ -91,6 +92,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
             seed=seed,
             shuffle=shuffle,
             oversize=oversize,
+            illegal=illegal,
             tail=tail,
         )
         return cls(planner, dp_rank=dp_rank)

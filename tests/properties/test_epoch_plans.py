@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,10 +12,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from balancer.cost import Costs
-from balancer.errors import BalancerError
+from balancer.errors import BalancerError, SampleError
 from balancer.plan import Flag, Plan
 from balancer.planner import EpochPlanner
-from balancer.step_planner import oversize_ids
+from balancer.step_planner import oversize_ids, plan_step
 from balancer.topology import Limits, Topology
 from tests.properties import planning
 
@@ -193,6 +194,26 @@ def test_text_only_samples_do_not_pile_up_in_one_microbatch(barrier, seed):
     assert (per_cell < held).all()
 
 
+def test_samples_the_model_cannot_take_are_an_error_or_left_out_and_listed():
+    """Illegal samples are named, or dropped and reported, whatever their rows say."""
+    costs = replace(
+        Costs.from_values([1.0] * 10, tokens=[5] * 10),
+        illegal=np.array([3, 7]),
+        illegal_because="the rule takes no image of 1 x 9000 pixels, in sample 3",
+    )
+    with pytest.raises(
+        SampleError, match=r"in sample 3; .*: 3, 7 \(2 in all\); pass illegal"
+    ) as error:
+        EpochPlanner(costs, Topology(dp_size=2), global_batch_size=4)
+    assert error.value.sample_ids == (3, 7)
+    planner = EpochPlanner(costs, Topology(dp_size=2), global_batch_size=4, illegal="drop")
+    plan = planner.plan_epoch(0)
+    plan.check(costs, expected_ids=np.arange(10))
+    assert plan.dropped.tolist() == [3, 7]
+    with pytest.raises(SampleError, match="samples that the model cannot take: 7"):
+        plan_step(costs, Topology(dp_size=2), sample_ids=[1, 7])
+
+
 def refused(match, **changes):
     arguments = {
         "costs": Costs.from_values([1.0] * 10, tokens=[5] * 10),
@@ -222,7 +243,7 @@ def test_bad_input_is_refused_at_construction_by_name():
     )
     refused("raise max_microbatches to at least 2", topology=tight)
     refused(
-        "all are over a limit",
+        "all are over a limit or illegal",
         topology=Topology(dp_size=2, limits=Limits(max_tokens=4)),
         oversize="drop",
     )

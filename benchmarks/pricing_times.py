@@ -71,16 +71,15 @@ def measure_pricing_times(
     """
     rounds, largest = (2, 512) if quick else (repeats, 2048)
     records = []
-    with _one_thread():
-        for timer in (time_vit, time_decoder):
-            times = timer(num_shapes, rounds, largest=largest, seed=seed)
-            calibration, errors = _errors(times, seed)
-            records += _records(name, times.data, errors)
-            if figure is not None:
-                path = Path(figure)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                drawn = path.with_stem(f"{path.stem}_{times.data}")
-                plot_calibration(calibration, times.measurements, drawn)
+    for timer in (time_vit, time_decoder):
+        times = timer(num_shapes, rounds, largest=largest, seed=seed)
+        calibration, errors = _errors(times, seed)
+        records += _records(name, times.data, errors)
+        if figure is not None:
+            path = Path(figure)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            drawn = path.with_stem(f"{path.stem}_{times.data}")
+            plot_calibration(calibration, times.measurements, drawn)
     return records
 
 
@@ -153,13 +152,14 @@ def _train(model: torch.nn.Module, inputs: torch.Tensor, lengths: Sequence[int])
 
 
 def _median_rounds(calls: Sequence[Callable[[], None]], rounds: int) -> _FLOAT:
-    """Median seconds of each call over rounds through all, after one that is not counted."""
+    """Median seconds of each call on one thread over rounds through all, the first apart."""
     seconds = np.empty((rounds + 1, len(calls)))
-    for row in seconds:
-        for index, call in enumerate(calls):
-            started = time.perf_counter()
-            call()
-            row[index] = time.perf_counter() - started
+    with _one_thread():
+        for row in seconds:
+            for index, call in enumerate(calls):
+                started = time.perf_counter()
+                call()
+                row[index] = time.perf_counter() - started
     return np.median(seconds[1:], axis=0)
 
 

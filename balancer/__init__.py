@@ -1,0 +1,77 @@
+"""Places multimodal training samples so that every data-parallel rank finishes its step together.
+
+```text
+samples ─► SampleTable ─► token rules ─► cost model ─► planner ─► Plan ─► BalanceReport
+           sizes known     tokens,        time or       rank and    who runs  what it
+           undecoded       patches        FLOPs         microbatch  what      gains
+```
+
+Nothing here imports torch; `loaders` carries a plan into a torch training loop.
+"""
+
+from balancer.bounds import Certificate
+from balancer.cost import CostModel, Costs, evaluate_costs
+from balancer.errors import (
+    ArgumentError,
+    BalancerError,
+    CapacityError,
+    PlanError,
+    SampleError,
+    StateError,
+)
+from balancer.flops_cost import FlopsCost
+from balancer.given_order import given_plan
+from balancer.pipeline import step_times
+from balancer.plan import Flag, Plan
+from balancer.planner import EpochPlanner, plan_from_assignment, plan_step
+from balancer.presets import PRESETS, preset
+from balancer.report import BalanceReport, balance_report
+from balancer.samples import SampleTable
+from balancer.tables import (
+    SizeColumns,
+    embedded_table,
+    load_table,
+    save_table,
+    table_from_arrow,
+    table_from_parquet,
+)
+from balancer.tokens import TOKEN_RULES, ProcessorTokens, TokenRule, token_rule
+from balancer.topology import Limits, Topology
+
+__all__ = [
+    "PRESETS",
+    "TOKEN_RULES",
+    "ArgumentError",
+    "BalanceReport",
+    "BalancerError",
+    "CapacityError",
+    "Certificate",
+    "CostModel",
+    "Costs",
+    "EpochPlanner",
+    "Flag",
+    "FlopsCost",
+    "Limits",
+    "Plan",
+    "PlanError",
+    "ProcessorTokens",
+    "SampleError",
+    "SampleTable",
+    "SizeColumns",
+    "StateError",
+    "TokenRule",
+    "Topology",
+    "balance_report",
+    "embedded_table",
+    "evaluate_costs",
+    "given_plan",
+    "load_table",
+    "plan_from_assignment",
+    "plan_step",
+    "preset",
+    "save_table",
+    "step_times",
+    "table_from_arrow",
+    "table_from_parquet",
+    "token_rule",
+]

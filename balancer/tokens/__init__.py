@@ -23,6 +23,7 @@ from balancer.tokens.siglip2 import Siglip2
 from balancer.tokens.whisper import Qwen2Audio, Whisper
 
 __all__ = [
+    "TOKEN_RULES",
     "ErnieVL",
     "FamilyRule",
     "FixedImage",
@@ -43,7 +44,6 @@ __all__ = [
     "QwenOmni",
     "QwenVL",
     "Siglip2",
-    "TOKEN_RULES",
     "TokenRule",
     "Whisper",
     "illegal_media",

@@ -1,13 +1,15 @@
 """Lower bounds of a step's time, and the certificate that sets a plan beside them."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from balancer.problem import StepProblem
+from balancer.topology import Topology
 
-__all__ = ["Certificate", "partition_bound", "step_bound"]
+__all__ = ["Certificate", "capacity_bound", "partition_bound", "step_bound"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,8 +20,9 @@ class Certificate:
         step_time: Time of the planned step, in the unit of the costs.
         given_time: Time of the same samples in the order they were given, whatever the limits.
         lower_bound: Time below which no plan of these samples on this topology can come.
-        binds: What the bound comes from: `"mean load"`, `"largest sample"`, or
-            `"largest samples together"` (some rank must take several of the dearest).
+        binds: What the bound comes from: `"mean load"`, `"largest sample"`, `"largest samples
+            together"` (some rank must take several of the dearest), or `"limits"` (a limit keeps
+            ranks from filling a microbatch while another rank runs a dear sample).
         planner: The candidate that was best, for example `"slots"` or `"given order"`.
 
     Example:
@@ -65,20 +68,60 @@ def partition_bound(weights: NDArray[np.int64], num_parts: int) -> tuple[int, st
     return bound, binds
 
 
-def step_bound(problem: StepProblem, dp_size: int) -> tuple[int, str]:
-    """Quantised time that no plan of the problem's samples on `dp_size` ranks can beat.
+def capacity_bound(
+    costs: NDArray[np.int64], amounts: NDArray[np.int64], cap: int, dp_size: int
+) -> int:
+    """Least sum of slot times where microbatches hold at most `cap` of an amount.
 
-    Under either barrier a step takes at least the summed costs of any one rank; where modules run
-    in turn it also takes, for each module, at least the largest sum of that module over ranks,
-    and these add up. What binds is named for the module with the largest part.
+    A slot made long by a dear sample cannot be filled on the other ranks beyond the cap. For every
+    j: the j longest slots do at most the work that `j * dp_size * cap` of the amount can carry
+    (filled by cost per amount, fractions allowed), and the others share the rest between the
+    ranks. The longest slot takes the largest cost; samples above half the cap never share a
+    microbatch, so the i-th longest takes at least the `(i - 1) * dp_size + 1`-th largest cost of
+    those. O(n log n).
+
+    Example:
+        >>> capacity_bound(np.array([9, 1, 1, 1]), np.array([4, 2, 2, 2]), 4, 2)
+        10
+        >>> capacity_bound(np.array([9, 3, 3, 3]), np.array([4, 4, 4, 4]), 4, 2)
+        12
     """
-    bound, binds = partition_bound(problem.totals, dp_size)
-    if problem.num_modules > 1:
-        parts = [
-            partition_bound(problem.costs[k :: problem.num_modules], dp_size)
-            for k in range(problem.num_modules)
-        ]
-        in_turn = sum(part for part, _ in parts)
-        if in_turn > bound:
-            bound, binds = in_turn, max(parts)[1]
-    return bound, binds
+    order = np.argsort(-(costs / np.maximum(amounts, 0.5)), kind="stable")
+    carried = np.concatenate([[0.0], np.cumsum(amounts[order].astype(np.float64))])
+    work = np.concatenate([[0.0], np.cumsum(costs[order].astype(np.float64))])
+    alone = np.sort(costs[2 * amounts > cap])[::-1]
+    longest, bound, slot = int(costs.max(initial=0)), 0.0, 1
+    while True:
+        room = slot * dp_size * cap
+        rest = max(0.0, work[-1] - float(np.interp(room, carried, work)))
+        bound = max(bound, longest + rest / dp_size)
+        if rest == 0.0:
+            return int(math.ceil(bound * (1 - 1e-12)))  # whole, and safe from rounding
+        later = slot * dp_size
+        longest += int(alone[later]) if later < len(alone) else 0
+        slot += 1
+
+
+def step_bound(problem: StepProblem, topology: Topology) -> tuple[int, str]:
+    """Quantised time that no plan of the problem's samples can beat, and what binds.
+
+    Under either barrier a step takes at least the summed costs of any one rank. Under the
+    microbatch barrier it takes at least the sum over modules that run in turn of each module's own
+    bound: `partition_bound`, or `capacity_bound` of any limit. What binds is named for the module
+    with the largest part.
+    """
+    best = partition_bound(problem.totals, topology.dp_size)
+    if topology.barrier == "step":
+        return best
+    parts = []
+    amounts = problem.amounts.reshape(problem.num_items, -1)
+    for k in range(problem.num_modules):
+        column = problem.costs[k :: problem.num_modules]
+        part = partition_bound(column, topology.dp_size)
+        for a, cap in enumerate(problem.caps):
+            limited = capacity_bound(column, amounts[:, a], int(cap), topology.dp_size)
+            if limited > part[0]:
+                part = (limited, "limits")
+        parts.append(part)
+    in_turn = sum(part for part, _ in parts)
+    return (in_turn, max(parts)[1]) if in_turn > best[0] else best

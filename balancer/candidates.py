@@ -69,7 +69,7 @@ def quantised_time(problem: StepProblem, topology: Topology, cells: NDArray[np.i
 
 def solve(problem: StepProblem, topology: Topology, step: int) -> tuple[Candidate, int, int, str]:
     """Best candidate for the fewest microbatches that fit, with the lower bound of the step."""
-    bound, binds = step_bound(problem, topology.dp_size)
+    bound, binds = step_bound(problem, topology)
     most = topology.max_microbatches or max(problem.num_items, topology.num_microbatches)
     num_slots = max(topology.num_microbatches, _fewest_slots(problem, topology.dp_size))
     best = None

@@ -131,7 +131,7 @@ def plan_from_assignment(
         )
     problem = build_problem(costs, given, np.zeros(len(given), np.bool_), topology)
     placed = assigned[problem.position]
-    bound, binds = step_bound(problem, topology.dp_size)
+    bound, binds = step_bound(problem, topology)
     given_cells = given_order(problem.position, topology.dp_size, num_slots)
     certificate = Certificate(
         step_time=problem.to_cost(quantised_time(problem, topology, placed)),

@@ -182,12 +182,22 @@ def step_time(placed, costs, dp_size, num_groups):
     )
 
 
-def best_possible(costs, dp_size, num_slots, num_groups):
-    """Least step time over all assignments that leave no cell empty, by trying them all."""
+def best_possible(costs, dp_size, num_slots, num_groups, amounts=None, cap=None):
+    """Least step time over all legal assignments that leave no cell empty, by trying them all.
+
+    With `amounts`, no cell may hold more than `cap` of them; None where nothing is legal.
+    """
     num_cells = dp_size * num_slots
     best = None
     for placed in product(range(num_cells), repeat=len(costs)):
-        if len(set(placed)) == num_cells:
-            value = step_time(placed, costs, dp_size, num_groups)
-            best = value if best is None else min(best, value)
+        if len(set(placed)) < num_cells:
+            continue
+        if amounts is not None:
+            held = [0] * num_cells
+            for item, cell in enumerate(placed):
+                held[cell] += amounts[item]
+            if max(held) > cap:
+                continue
+        value = step_time(placed, costs, dp_size, num_groups)
+        best = value if best is None else min(best, value)
     return best

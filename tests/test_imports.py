@@ -24,7 +24,7 @@ def modules_after(statement: str) -> set[str]:
 
 
 def test_importing_balancer_loads_nothing_heavy():
-    """`import balancer` brings numpy, numba (which may bring scipy) and tqdm; the rest waits until needed."""
+    """`import balancer` brings numpy, numba (and what it brings) and tqdm; the rest waits."""
     assert not modules_after("import balancer") & set(HEAVY)
 
 

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from balancer.bounds import partition_bound, step_bound
 from balancer.candidates import given_order
 from balancer.cost import Costs
-from balancer.errors import PlanError
+from balancer.errors import CapacityError, PlanError
 from balancer.pipeline import step_times
 from balancer.plan import Flag, Plan
 from balancer.planner import plan_from_assignment, plan_step
 from balancer.problem import build_problem
 from balancer.step_planner import oversize_ids
-from balancer.topology import Topology
+from balancer.topology import Limits, Topology
 from tests import naive
 from tests.properties import planning
 
@@ -119,13 +119,44 @@ def test_small_steps_are_within_the_proven_bound_of_the_best(costs, data):
     problem = build_problem(costs, ids, np.zeros(len(ids), np.bool_), topology)
     rows = problem.costs.reshape(len(ids), -1).tolist()
     best = naive.best_possible(rows, dp_size, num_slots, 1 if barrier == "step" else num_slots)
-    bound, _ = step_bound(problem, dp_size)
+    bound, _ = step_bound(problem, topology)
     assert bound <= best
     planned = plan_step(costs, topology).certificates[0].step_time
     optimum = problem.to_cost(best)
     assert planned >= optimum * (1 - 1e-9)
     if barrier == "step" or (num_slots == 1 and problem.num_modules == 1):
         assert planned <= optimum * (4 / 3 - 1 / (3 * dp_size)) * (1 + 1e-9)
+
+
+@given(planning.costs(max_samples=7, max_modules=2), st.integers(100, 200), st.data())
+def test_bounds_that_know_the_limits_are_below_the_best_legal_plan(costs, max_tokens, data):
+    """No legal plan of a small step under a token limit comes below its lower bound."""
+    dp_size, num_slots = data.draw(st.sampled_from([(2, 1), (1, 2), (2, 2), (1, 3)]))
+    modules = data.draw(st.sampled_from(["in_turn", "summed"]))
+    topology = Topology(
+        dp_size=dp_size,
+        num_microbatches=num_slots,
+        max_microbatches=num_slots,
+        modules=modules,
+        limits=Limits(max_tokens=max_tokens),
+    )
+    assume(enough(costs, topology))
+    ids = np.arange(len(costs))
+    problem = build_problem(costs, ids, np.zeros(len(ids), np.bool_), topology)
+    rows = problem.costs.reshape(len(ids), -1).tolist()
+    amounts = problem.amounts.tolist()
+    best = naive.best_possible(rows, dp_size, num_slots, num_slots, amounts, max_tokens)
+    bound, _ = step_bound(problem, topology)
+    if best is None:
+        with pytest.raises(CapacityError):
+            plan_step(costs, topology)
+        return
+    assert bound <= best
+    try:
+        planned = plan_step(costs, topology).certificates[0].step_time
+    except CapacityError:
+        return  # greedy packing may miss the only legal plan of a tight step
+    assert planned >= problem.to_cost(best) * (1 - 1e-9)
 
 
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=7), st.integers(1, 3))

@@ -167,6 +167,7 @@ def _fit_module(
     fit = fit_times(design, seconds, filter_outliers=filter_outliers)
     found = identify(target, names, fit.weighted, design[fit.kept], fit.spread)
     aside = held_out_rows(len(seconds), held_out, seed)
+    _check_held_out(held_out, aside, len(names))
     quality = _held_out_quality(design, seconds, aside, filter_outliers)
     return ModuleFit(
         target=target,
@@ -178,6 +179,17 @@ def _fit_module(
         num_outliers=int((~fit.kept).sum()),
         notes=_notes(names, fit, quality),
     )
+
+
+def _check_held_out(held_out: float, aside: NDArray[np.bool_], num_columns: int) -> None:
+    """Refuse a share that leaves nothing to judge by, or too little to fit."""
+    num = int(aside.sum())
+    least = 2 * num_columns
+    if num < 1 or len(aside) - num < least:
+        raise ArgumentError(
+            f"held_out is {held_out!r}, which holds out {num} of {len(aside)} rows; allowed: at "
+            f"least one, and {least} left to fit {num_columns} coefficients"
+        )
 
 
 def _design(measurements: Measurements, names: Sequence[str]) -> _FLOAT:

@@ -63,23 +63,17 @@ class Measurements:
     rule: str | None = None
 
     def __post_init__(self) -> None:
-        columns = {**self.amounts, **{f"seconds of {key}": v for key, v in self.seconds.items()}}
-        for name in ("wait_seconds", "flops"):
-            if getattr(self, name) is not None:
-                columns[name] = getattr(self, name)
         if not self.amounts or not self.seconds:
             raise ArgumentError(
                 "measurements have no amounts or no seconds; give columns of at least one of "
                 f"{', '.join(_given_amounts())} and one of {', '.join(_SECONDS)}"
             )
-        for name in self.amounts:
-            if name not in _given_amounts():
-                raise ArgumentError(f"amounts has {name!r}; allowed: {', '.join(_given_amounts())}")
-        for name in self.seconds:
-            if name not in (*MODULE_AMOUNTS, TOTAL):
-                raise ArgumentError(
-                    f"seconds has {name!r}; allowed: {', '.join(MODULE_AMOUNTS)}, {TOTAL}"
-                )
+        _check_names("amounts", self.amounts, _given_amounts())
+        _check_names("seconds", self.seconds, (*MODULE_AMOUNTS, TOTAL))
+        columns = {**self.amounts, **{f"seconds of {key}": v for key, v in self.seconds.items()}}
+        for name in ("wait_seconds", "flops"):
+            if getattr(self, name) is not None:
+                columns[name] = getattr(self, name)
         if len({column.shape for column in columns.values()}) > 1:
             lengths = ", ".join(f"{name} {column.shape}" for name, column in columns.items())
             raise ArgumentError(f"measurements have columns of different shapes: {lengths}")
@@ -163,6 +157,12 @@ class Measurements:
             wait_seconds=None if wait_seconds is None else np.asarray(wait_seconds, np.float64),
             rule=rule.name,
         )
+
+
+def _check_names(what: str, given: Mapping[str, _FLOAT], allowed: Sequence[str]) -> None:
+    for name in given:
+        if name not in allowed:
+            raise ArgumentError(f"{what} has {name!r}; allowed: {', '.join(allowed)}")
 
 
 def _given_amounts() -> tuple[str, ...]:

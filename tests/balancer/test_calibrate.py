@@ -254,7 +254,7 @@ def test_the_cost_model_prices_samples_so_that_a_microbatch_sums_to_its_time() -
 
 
 def test_tokens_and_patches_are_those_of_the_flops_cost_model() -> None:
-    from balancer.presets import preset
+    from balancer.flops.presets import preset
 
     table, model = _table(), preset("qwen2.5-vl-7b")
     amounts = sample_amounts(table, model.rule)
@@ -331,3 +331,15 @@ def test_without_scipy_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(BalancerError, match=r"evenstep\[calibrate\]"):
         calibrate(_measured(num=40, noise=0.01))
+
+
+@pytest.mark.parametrize("held_out", [0.001, 0.9])
+def test_a_share_held_out_that_leaves_too_little_is_refused(held_out: float) -> None:
+    with pytest.raises(ArgumentError, match=f"held_out is {held_out}, which holds out"):
+        calibrate(_measured(num=40, noise=0.01), held_out=held_out)
+
+
+@pytest.mark.parametrize("held_out", [0.0, 1.0, -1.0, float("nan")])
+def test_a_share_held_out_is_above_zero_and_below_one(held_out: float) -> None:
+    with pytest.raises(ArgumentError, match=r"held_out is .* shares above 0 and below 1"):
+        calibrate(_measured(num=40, noise=0.01), held_out=held_out)

@@ -2,18 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import get_args
+from typing import Any, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from balancer.errors import ArgumentError
-from balancer.sample_media import audio_media, sum_by_sample, visual_media
+from balancer.errors import ArgumentError, SampleError
+from balancer.sample_media import TableMedia, sum_by_sample, table_media
 from balancer.samples import SampleTable
 from balancer.tokens import TokenRule
 from balancer.topology import Layout, check_choice
 
-__all__ = ["AMOUNTS", "CONSTANT", "MODULE_AMOUNTS", "microbatch_amounts", "sample_amounts"]
+__all__ = [
+    "AMOUNTS",
+    "CONSTANT",
+    "MODULE_AMOUNTS",
+    "amounts_of_media",
+    "microbatch_amounts",
+    "sample_amounts",
+]
 
 CONSTANT = "constant"
 """What a microbatch takes whatever is in it: launches, communication, the optimizer's share."""
@@ -58,19 +65,35 @@ def sample_amounts(table: SampleTable, rule: TokenRule) -> dict[str, NDArray[np.
         >>> sample_amounts(table, token_rule("text-only"))["tokens_squared"]
         array([ 9., 25.])
     """
-    num = len(table)
-    owners, visual = visual_media(table, rule)
-    clip_owners, clips = audio_media(table, rule)
-    tokens = table.text_tokens + sum_by_sample(owners, visual.tokens, num)
-    tokens = tokens + sum_by_sample(clip_owners, clips.tokens, num)
+    media = table_media(table, rule)
+    if media.illegal.size:
+        raise SampleError(
+            f"{media.illegal_because} ({media.illegal.size} samples have such media); resize the "
+            "media, or leave the samples out",
+            sample_ids=media.illegal.tolist(),
+        )
+    return amounts_of_media(table, media)
+
+
+def amounts_of_media(table: SampleTable, media: TableMedia) -> dict[str, NDArray[np.float64]]:
+    """Amounts of each sample, as `sample_amounts`; media that are not legal count nothing."""
+    visual, clips, num = media.visual, media.clips, len(table)
+
+    def of_visual(values: NDArray[Any]) -> NDArray[np.float64]:
+        return sum_by_sample(media.visual_owners, values, num)
+
+    def of_clips(values: NDArray[Any]) -> NDArray[np.float64]:
+        return sum_by_sample(media.clip_owners, values, num)
+
+    tokens = table.text_tokens + of_visual(visual.tokens) + of_clips(clips.tokens)
     in_segment = (visual.grid_heights * visual.grid_widths).astype(np.float64)
     in_window = (clips.grid_heights * clips.grid_widths).astype(np.float64)
     return {
-        "patches": sum_by_sample(owners, visual.patches, num),
-        "patches_squared": sum_by_sample(owners, visual.segments * in_segment**2, num),
+        "patches": of_visual(visual.patches),
+        "patches_squared": of_visual(visual.segments * in_segment**2),
         "images": table.num_images.astype(np.float64),
-        "audio_patches": sum_by_sample(clip_owners, clips.patches, num),
-        "audio_patches_squared": sum_by_sample(clip_owners, clips.segments * in_window**2, num),
+        "audio_patches": of_clips(clips.patches),
+        "audio_patches_squared": of_clips(clips.segments * in_window**2),
         "audio_clips": np.diff(table.audio_offsets).astype(np.float64),
         "tokens": tokens,
         "tokens_squared": tokens**2,

@@ -6,9 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.calibration.amounts import MODULE_AMOUNTS, sample_amounts
+from balancer.calibration.amounts import MODULE_AMOUNTS, amounts_of_media
 from balancer.cost import Costs
 from balancer.errors import ArgumentError, SampleError
+from balancer.sample_media import table_media
 from balancer.samples import SampleTable
 from balancer.tokens import TokenRule
 
@@ -56,11 +57,13 @@ class CalibratedCost:
     def __call__(self, table: SampleTable) -> Costs:
         """Costs of every sample, unit `"s"`.
 
+        Samples with a size or medium that the token rule does not take are listed in `illegal`.
+
         Raises:
-            SampleError: The rule does not take a size, or a sample has media of a module that was
-                not measured; names the samples.
+            SampleError: A sample has media of a module that was not measured; names the samples.
         """
-        amounts = sample_amounts(table, self.rule)
+        media = table_media(table, self.rule)
+        amounts = amounts_of_media(table, media)
         self._check_priced(amounts)
         values = [self._seconds(own, amounts, len(table)) for own in self.coefficients.values()]
         return Costs(
@@ -71,6 +74,8 @@ class CalibratedCost:
             images=table.num_images,
             target_tokens=table.target_tokens,
             unit="s",
+            illegal=media.illegal,
+            illegal_because=media.illegal_because,
         )
 
     @staticmethod

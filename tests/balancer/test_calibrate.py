@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from balancer.calibrate import Calibration, Measurements, calibrate
 from balancer.calibration.amounts import microbatch_amounts, sample_amounts
+from balancer.calibration.cost_model import CalibratedCost
 from balancer.calibration.identify import least_measurements
 from balancer.cost import evaluate_costs
 from balancer.errors import ArgumentError, BalancerError, SampleError
@@ -282,6 +283,22 @@ def test_media_of_a_module_that_was_not_measured_is_an_error_unless_meant() -> N
     costs = calibration.cost_model(rule, unpriced=("vision",))(_table())
     assert costs.modules == ("language",)
     assert costs.patches.sum() > 0
+
+
+def test_sizes_the_rule_refuses_are_listed_by_the_cost_model_and_refused_in_measurements() -> None:
+    table = SampleTable.from_arrays(
+        text_tokens=[5, 5], image_heights=[[56], [10]], image_widths=[[56], [9000]]
+    )
+    rule = token_rule("qwen2.5-vl")
+    model = CalibratedCost(
+        rule=rule,
+        coefficients={"vision": {"patches": 1e-6}, "language": {"tokens": 1e-5}},
+        constant_s=0.0,
+    )
+    assert model(table).illegal.tolist() == [1]
+    with pytest.raises(SampleError, match="10 x 9000") as caught:
+        Measurements.from_microbatches(table, rule, [[0, 1]], [0.1])
+    assert caught.value.sample_ids == (1,)
 
 
 def test_padded_microbatches_have_the_tokens_of_their_longest() -> None:

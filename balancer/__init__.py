@@ -19,15 +19,15 @@ from balancer.errors import (
     SampleError,
     StateError,
 )
-from balancer.flops_cost import FlopsCost
+from balancer.flops.cost import FlopsCost
+from balancer.flops.presets import PRESETS, preset
 from balancer.given_order import given_plan
 from balancer.pipeline import step_times
 from balancer.plan import Flag, Plan
 from balancer.planner import EpochPlanner, plan_from_assignment, plan_step
-from balancer.presets import PRESETS, preset
 from balancer.report import BalanceReport, balance_report
 from balancer.samples import SampleTable
-from balancer.tables import (
+from balancer.sizing.tables import (
     SizeColumns,
     embedded_table,
     load_table,

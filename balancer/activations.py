@@ -21,12 +21,12 @@ Qwen3-VL) and RMS norms where it is gated (Qwen2.5-VL, Pixtral).
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from balancer.dimensions import LanguageDims, VisionDims
 from balancer.errors import ArgumentError
-from balancer.flops_cost import FlopsCost
+from balancer.flops.cost import FlopsCost
+from balancer.flops.dimensions import LanguageDims, VisionDims
+from balancer.flops.training import Recompute, Training
 from balancer.memory import MemoryModel
 from balancer.topology import check_choice, check_count
-from balancer.training_flops import Recompute, Training
 
 __all__ = ["Logits", "memory_model_from_cost", "memory_model_from_dims"]
 
@@ -121,7 +121,7 @@ def memory_model_from_cost(
             limits are set on.
 
     Example:
-        >>> from balancer.presets import preset
+        >>> from balancer.flops.presets import preset
         >>> model = memory_model_from_cost(preset("qwen2.5-vl-7b"))
         >>> model.bytes_per_token > model.bytes_per_patch
         True

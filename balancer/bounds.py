@@ -96,7 +96,7 @@ def capacity_bound(
         rest = max(0.0, work[-1] - float(np.interp(room, carried, work)))
         bound = max(bound, longest + rest / dp_size)
         if rest == 0.0:
-            return int(math.ceil(bound * (1 - 1e-12)))  # whole, and safe from rounding
+            return math.ceil(float(bound) * (1 - 1e-12))  # whole, and safe from rounding
         later = slot * dp_size
         longest += int(alone[later]) if later < len(alone) else 0
         slot += 1

@@ -25,8 +25,8 @@ class SampleTable:
     """Sizes of all samples, immutable; row `i` is sample `i`.
 
     Media are ragged: sample `i` owns images `image_offsets[i]:image_offsets[i + 1]`, and likewise
-    for videos and audio clips. Build one with `from_arrays`, `from_lengths`, or `from_parquet`
-    and `from_arrow` of `balancer.tables`, rather than with the constructor, which checks nothing.
+    for videos and audio clips. Build one with `from_arrays`, `from_lengths`, or the functions of
+    `balancer.sizing`, rather than with the constructor, which checks nothing.
 
     Attributes:
         text_tokens: Text tokens, int64 `(num_samples,)`.

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from balancer.cost import CostFunction, Costs, evaluate_costs
-from balancer.flops_cost import FlopsCost
+from balancer.flops.cost import FlopsCost
 from balancer.samples import SampleTable
 
 __all__ = ["TokenCost", "flops"]

@@ -17,8 +17,8 @@ from balancer.calibration.measurements import Measurements
 from balancer.calibration.plot import plot_calibration
 from balancer.calibration.quality import Quality, held_out_rows, prediction_quality
 from balancer.calibration.result import Calibration
-from balancer.dimensions import LanguageDims, VisionDims
-from balancer.flops import language_flops, vision_flops
+from balancer.flops.dimensions import LanguageDims, VisionDims
+from balancer.flops.forward import language_flops, vision_flops
 from benchmarks.measure import Record, hardware
 from benchmarks.tiny_models import Decoder, VisionTransformer
 
@@ -48,8 +48,8 @@ class _Times:
 def measure_pricing_times(
     *,
     name: str,
-    num_shapes: int = 96,
-    repeats: int = 7,
+    num_shapes: int = 80,
+    repeats: int = 11,
     seed: int = 0,
     quick: bool = False,
     figure: str | None = None,
@@ -69,7 +69,7 @@ def measure_pricing_times(
         quick: Smaller microbatches and few rounds, to see that it runs.
         figure: Where to draw predicted against measured seconds (`.png`), a file a model.
     """
-    rounds, largest = (2, 512) if quick else (repeats, 2048)
+    rounds, largest = (2, 512) if quick else (repeats, 1024)
     records = []
     for timer in (time_vit, time_decoder):
         times = timer(num_shapes, rounds, largest=largest, seed=seed)
@@ -83,7 +83,7 @@ def measure_pricing_times(
     return records
 
 
-def time_vit(num_shapes: int, rounds: int, *, largest: int = 2048, seed: int = 0) -> _Times:
+def time_vit(num_shapes: int, rounds: int, *, largest: int = 1024, seed: int = 0) -> _Times:
     """Times of microbatches of 1 to 6 images of 64 to `largest` patches."""
     rng = np.random.default_rng(seed)
     torch.manual_seed(seed)
@@ -111,7 +111,7 @@ def time_vit(num_shapes: int, rounds: int, *, largest: int = 2048, seed: int = 0
     )
 
 
-def time_decoder(num_shapes: int, rounds: int, *, largest: int = 2048, seed: int = 0) -> _Times:
+def time_decoder(num_shapes: int, rounds: int, *, largest: int = 1024, seed: int = 0) -> _Times:
     """Times of microbatches of 1 to 6 samples of 32 to `largest` tokens."""
     rng = np.random.default_rng(seed + 1)
     torch.manual_seed(seed)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention, silu
 
-from balancer.dimensions import LanguageDims, VisionDims
+from balancer.flops.dimensions import LanguageDims, VisionDims
 
 __all__ = ["Decoder", "VisionTransformer"]
 

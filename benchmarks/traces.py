@@ -8,7 +8,7 @@ import numpy as np
 from balancer.cost import CostFunction, Costs, evaluate_costs
 from balancer.errors import ArgumentError
 from balancer.samples import SampleTable
-from balancer.tables import embedded_table, table_from_parquet
+from balancer.sizing.tables import embedded_table, table_from_parquet
 
 __all__ = ["TileTrace", "Trace", "trace_costs"]
 

@@ -93,7 +93,7 @@ def resolve_sizes(dataset: Any, sizes: SampleTable | None) -> SampleTable:
         raise ArgumentError(
             f"sizes is {type(table).__name__} and dataset has no sizes of its own; give a "
             "SampleTable: SampleTable.from_lengths(lengths), SampleTable.from_arrays(...), or "
-            "balancer.tables.table_from_parquet(path). The dataset is not read to find out"
+            "balancer.sizing.tables.table_from_parquet(path). The dataset is not read to find out"
         )
     if hasattr(dataset, "__len__") and len(dataset) != len(table):
         raise ArgumentError(

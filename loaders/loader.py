@@ -34,7 +34,7 @@ class BalancedDataLoader:
     Args:
         dataset: Map-style dataset.
         sizes: Sizes of all samples; `dataset.sizes` when not given.
-        cost_model: Prices the samples, for example `balancer.flops_cost.FlopsCost`, or a function
+        cost_model: Prices the samples, for example `balancer.flops.cost.FlopsCost`, or a function
             of the table that returns one number a sample.
         batch_size: Samples of a microbatch, on average; or give `global_batch_size`.
         global_batch_size: Samples of an optimizer step over all ranks.

@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 
 from balancer.errors import ArgumentError
 from balancer.samples import SampleTable
-from balancer.tables import SizeColumns, table_from_parquet
+from balancer.sizing.tables import SizeColumns, table_from_parquet
 from balancer.topology import check_count
 
 __all__ = ["ParquetDataset"]

@@ -13,12 +13,12 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 from transformers.models.whisper.modeling_whisper import WhisperEncoder
 from transformers.vision_utils import get_vision_position_ids
 
-from balancer.audio_flops import audio_forward
-from balancer.dimensions import AudioDims
-from balancer.flops import language_forward, projector_forward, vision_forward
-from balancer.lora_flops import Adapted, Lora
-from balancer.model_config import audio_dims, language_dims, vision_dims
-from balancer.training_flops import Recompute
+from balancer.flops.audio import audio_forward
+from balancer.flops.config import audio_dims, language_dims, vision_dims
+from balancer.flops.dimensions import AudioDims
+from balancer.flops.forward import language_forward, projector_forward, vision_forward
+from balancer.flops.lora import Adapted, Lora
+from balancer.flops.training import Recompute
 from tests.flop_oracles import (
     DIRECTIONS,
     Case,

@@ -14,10 +14,10 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from balancer.dimensions import LanguageDims
-from balancer.flops import ForwardFlops
-from balancer.lora_flops import Lora, lora_training_flops
-from balancer.training_flops import Recompute, Training, training_flops
+from balancer.flops.dimensions import LanguageDims
+from balancer.flops.forward import ForwardFlops
+from balancer.flops.lora import Lora, lora_training_flops
+from balancer.flops.training import Recompute, Training, training_flops
 
 __all__ = [
     "DIRECTIONS",

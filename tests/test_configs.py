@@ -10,7 +10,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 
 from balancer.cost import Costs
-from balancer.flops_cost import FlopsCost
+from balancer.flops.cost import FlopsCost
 from balancer.samples import SampleTable
 from balancer.topology import Topology
 from benchmarks.planners import Balanced, Baseline

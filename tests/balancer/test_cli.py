@@ -11,11 +11,11 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from balancer.cli import main
+from balancer.cli.main import main
 from balancer.cost import evaluate_costs
+from balancer.flops.presets import preset
 from balancer.plan import Plan
-from balancer.presets import preset
-from balancer.tables import embedded_table
+from balancer.sizing.tables import embedded_table
 
 _MODEL = ["--model", "qwen2.5-vl-7b"]
 _RANKS = ["--dp-size", "4", "--num-microbatches", "2", "--global-batch-size", "64"]
@@ -178,7 +178,7 @@ def test_wrong_usage_exits_with_2(arguments: list[str], capsys: Any) -> None:
 
 def test_the_command_line_loads_no_torch() -> None:
     script = (
-        "import sys, balancer.cli\n"
+        "import sys, balancer.cli.main\n"
         "heavy = {'torch', 'transformers', 'hydra', 'matplotlib', 'pyarrow'} & set(sys.modules)\n"
         "sys.exit(f'loaded {heavy}' if heavy else 0)"
     )

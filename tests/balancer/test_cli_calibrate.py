@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from balancer.calibrate import Calibration
-from balancer.cli_calibrate import add_parser, run
+from balancer.cli.calibrate import add_parser, run
 from balancer.errors import ArgumentError
 
 

@@ -10,10 +10,11 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
-from balancer import cli_probe, cli_tokens
+from balancer.cli import probe as cli_probe
+from balancer.cli import tokens as cli_tokens
 from balancer.errors import ArgumentError, SampleError
 from balancer.samples import SampleTable
-from balancer.tables import embedded_table
+from balancer.sizing.tables import embedded_table
 from balancer.token_counts import token_counts
 from balancer.tokens import token_rule
 

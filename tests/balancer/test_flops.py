@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.audio_flops import audio_flops
-from balancer.dimensions import AudioDims, LanguageDims, VisionDims
 from balancer.errors import ArgumentError
-from balancer.flops import (
+from balancer.flops.audio import audio_flops
+from balancer.flops.dimensions import AudioDims, LanguageDims, VisionDims
+from balancer.flops.forward import (
     language_flops,
     language_forward,
     projector_forward,

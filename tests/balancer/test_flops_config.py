@@ -8,9 +8,9 @@ import torch
 import transformers
 
 from balancer.errors import ArgumentError
-from balancer.flops import language_flops, vision_flops
-from balancer.flops_cost import FlopsCost
-from balancer.model_config import audio_dims, family_rule, language_dims, vision_dims
+from balancer.flops.config import audio_dims, family_rule, language_dims, vision_dims
+from balancer.flops.cost import FlopsCost
+from balancer.flops.forward import language_flops, vision_flops
 from balancer.samples import SampleTable
 from tests.flop_oracles import counted
 

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.cost import evaluate_costs
-from balancer.dimensions import AudioDims, LanguageDims, VisionDims
 from balancer.errors import ArgumentError, SampleError
-from balancer.flops import language_flops, vision_flops
-from balancer.flops_cost import FlopsCost
+from balancer.flops.cost import FlopsCost
+from balancer.flops.dimensions import AudioDims, LanguageDims, VisionDims
+from balancer.flops.forward import language_flops, vision_flops
 from balancer.samples import SampleTable
 from balancer.tokens import FamilyRule, MediaCounts, media_counts, token_rule
 

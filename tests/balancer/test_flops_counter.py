@@ -8,10 +8,10 @@ import torch
 import transformers
 from torch.utils.flop_counter import sdpa_backward_flop_count, sdpa_flop_count
 
-from balancer.flops_cost import FlopsCost
-from balancer.lora_flops import Adapted
+from balancer.flops.cost import FlopsCost
+from balancer.flops.lora import Adapted
+from balancer.flops.training import Recompute, Training
 from balancer.samples import SampleTable
-from balancer.training_flops import Recompute, Training
 from tests.flop_cases import CASES, LORA_TARGETS, llama_lora_row, projector_rows
 from tests.flop_oracles import DIRECTIONS, counted, flop_row
 

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from balancer.dimensions import LanguageDims
 from balancer.errors import ArgumentError
-from balancer.flops import language_forward
-from balancer.flops_cost import FlopsCost
-from balancer.lora_flops import Lora, adapter_forward, lora_training_flops
+from balancer.flops.cost import FlopsCost
+from balancer.flops.dimensions import LanguageDims
+from balancer.flops.forward import language_forward
+from balancer.flops.lora import Lora, adapter_forward, lora_training_flops
+from balancer.flops.training import training_factor, training_flops
 from balancer.samples import SampleTable
 from balancer.tokens import FamilyRule
-from balancer.training_flops import training_factor, training_flops
 
 FORWARD = language_forward(
     LanguageDims(depth=2, width=8, num_heads=4, mlp_width=20, vocab_size=50), [10, 300]

@@ -14,8 +14,10 @@ from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import (
 
 from balancer.activations import memory_model_from_cost, memory_model_from_dims
 from balancer.cost import Costs
-from balancer.dimensions import AudioDims, LanguageDims, VisionDims
 from balancer.errors import ArgumentError
+from balancer.flops.dimensions import AudioDims, LanguageDims, VisionDims
+from balancer.flops.presets import preset
+from balancer.flops.training import Recompute, Training
 from balancer.heaviest import (
     PackedLayout,
     heaviest_first,
@@ -27,9 +29,7 @@ from balancer.memory import MemoryModel, limits_for
 from balancer.pipeline import step_times
 from balancer.plan import Plan
 from balancer.planner import EpochPlanner
-from balancer.presets import preset
 from balancer.topology import Topology
-from balancer.training_flops import Recompute, Training
 from loaders.collate import PackedCollator
 
 _MODEL = MemoryModel(

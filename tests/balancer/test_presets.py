@@ -7,9 +7,9 @@ import pytest
 import transformers
 
 from balancer.errors import ArgumentError
-from balancer.flops import language_flops
-from balancer.model_config import language_dims, vision_dims
-from balancer.presets import PRESETS, preset
+from balancer.flops.config import language_dims, vision_dims
+from balancer.flops.forward import language_flops
+from balancer.flops.presets import PRESETS, preset
 from balancer.samples import SampleTable
 from balancer.tokens import token_rule
 

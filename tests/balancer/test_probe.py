@@ -13,7 +13,7 @@ from PIL import Image, ImageFile, ImageOps
 from balancer.errors import ArgumentError, SampleError
 from balancer.probing import MediaFiles, probe, read_header
 from balancer.probing.wholeness import missing_end
-from balancer.tables import SizeColumns, table_from_arrow
+from balancer.sizing.tables import SizeColumns, table_from_arrow
 
 av = pytest.importorskip("av")
 

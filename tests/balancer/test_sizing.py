@@ -9,8 +9,8 @@ import pytest
 
 from balancer.errors import ArgumentError, SampleError
 from balancer.samples import SampleTable
-from balancer.size_columns import GrowingColumns
-from balancer.sizing import (
+from balancer.sizing.columns import GrowingColumns
+from balancer.sizing.dataset import (
     SampleSize,
     StartMethod,
     table_from_columns,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from balancer.errors import ArgumentError, SampleError
-from balancer.sizing import files_fingerprint, table_from_dataset, table_from_jsonl
-from balancer.sizing_key import identity
+from balancer.sizing.dataset import files_fingerprint, table_from_dataset, table_from_jsonl
+from balancer.sizing.key import identity
 from balancer.tokens import token_rule
 from tests.balancer.test_sizing import Numbers, Untouchable, size_of_number
 

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 from balancer.errors import ArgumentError, SampleError
-from balancer.sizing import table_from_columns, table_from_jsonl, table_from_tar
-from balancer.tables import SizeColumns
+from balancer.sizing.dataset import table_from_columns, table_from_jsonl, table_from_tar
+from balancer.sizing.tables import SizeColumns
 
 
 def _write_lines(path: Path, records: list[Any]) -> Path:

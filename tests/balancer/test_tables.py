@@ -13,7 +13,7 @@ from pyarrow import parquet
 
 from balancer.errors import ArgumentError, SampleError
 from balancer.samples import SampleTable
-from balancer.tables import (
+from balancer.sizing.tables import (
     SizeColumns,
     embedded_table,
     load_table,

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from balancer.errors import ArgumentError
-from balancer.presets import preset
+from balancer.flops.presets import preset
 from balancer.topology import Topology
 from benchmarks.figures import draw
 from benchmarks.measure import Record, median_seconds, read_records, write_records

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from balancer.dimensions import LanguageDims, VisionDims
-from balancer.flops_cost import FlopsCost
+from balancer.flops.cost import FlopsCost
+from balancer.flops.dimensions import LanguageDims, VisionDims
 from balancer.samples import SampleTable
 from balancer.tokens import QwenVL
 

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from balancer.errors import ArgumentError
-from balancer.tables import SizeColumns
+from balancer.sizing.tables import SizeColumns
 from loaders.parquet import ParquetDataset
 
 NUM_ROWS = 50

@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.cli_options import COLUMN_FLAGS, cost_model, sizes
+from balancer.cli.options import COLUMN_FLAGS, cost_model, sizes
 from balancer.errors import ArgumentError
-from balancer.flops_cost import FlopsCost
-from balancer.presets import PRESETS
+from balancer.flops.cost import FlopsCost
+from balancer.flops.presets import PRESETS
 from balancer.samples import SampleTable
-from balancer.sizing import table_from_jsonl
-from balancer.tables import SizeColumns
+from balancer.sizing.dataset import table_from_jsonl
+from balancer.sizing.tables import SizeColumns
 from balancer.token_counts import TokenCounts, token_counts
 from balancer.tokens import TOKEN_RULES, TokenRule, token_rule
 

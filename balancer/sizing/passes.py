@@ -10,9 +10,9 @@ from typing import Any, Literal
 from tqdm import tqdm
 
 from balancer.errors import ArgumentError, BalancerError, SampleError
-from balancer.sample_size import SampleSize, size_of
 from balancer.samples import SampleTable
-from balancer.size_columns import GrowingColumns, joined_tables
+from balancer.sizing.columns import GrowingColumns, joined_tables
+from balancer.sizing.sample_size import SampleSize, size_of
 
 __all__ = ["SizeFunction", "StartMethod", "sized", "sized_in_processes", "sizes_of"]
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError
-from balancer.flops import ForwardFlops
+from balancer.flops.forward import ForwardFlops
 
 __all__ = ["Recompute", "Training", "training_factor", "training_flops"]
 
@@ -62,8 +62,8 @@ def training_flops(
         ArgumentError: Not one of the choices.
 
     Example:
-        >>> from balancer.dimensions import LanguageDims
-        >>> from balancer.flops import language_forward
+        >>> from balancer.flops.dimensions import LanguageDims
+        >>> from balancer.flops.forward import language_forward
         >>> dims = LanguageDims(depth=2, width=64, num_heads=4, mlp_width=128, vocab_size=1000)
         >>> forward = language_forward(dims, [100])
         >>> training_flops(forward) / forward.total

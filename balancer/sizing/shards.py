@@ -14,9 +14,9 @@ from tqdm import tqdm
 
 from balancer.errors import ArgumentError, SampleError
 from balancer.probing import MediaHeader, MediaKind, media_kind, read_header
-from balancer.sample_size import SampleSize
 from balancer.samples import SampleTable
-from balancer.size_columns import GrowingColumns, joined_tables
+from balancer.sizing.columns import GrowingColumns, joined_tables
+from balancer.sizing.sample_size import SampleSize
 
 __all__ = ["OnShardError", "table_from_tar"]
 

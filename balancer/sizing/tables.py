@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from balancer.arrow_columns import ArrowColumn, media_items
 from balancer.errors import ArgumentError, SampleError
 from balancer.samples import SampleTable
+from balancer.sizing.arrow_columns import ArrowColumn, media_items
 
 __all__ = [
     "SizeColumns",

@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from types import MappingProxyType
 
-from balancer.dimensions import LanguageDims, VisionDims
 from balancer.errors import ArgumentError
-from balancer.flops_cost import FlopsCost
+from balancer.flops.cost import FlopsCost
+from balancer.flops.dimensions import LanguageDims, VisionDims
 from balancer.tokens import token_rule
 
 __all__ = ["PRESETS", "preset"]

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import SampleError
-from balancer.sample_size import SampleSize
 from balancer.samples import SampleTable
+from balancer.sizing.sample_size import SampleSize
 
 __all__ = ["GrowingColumns", "joined_tables"]
 

@@ -7,23 +7,23 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.audio_flops import audio_forward
 from balancer.cost import Costs
-from balancer.dimensions import AudioDims, LanguageDims, VisionDims
 from balancer.errors import ArgumentError
-from balancer.flops import (
+from balancer.flops.audio import audio_forward
+from balancer.flops.config import audio_dims, family_rule, language_dims, vision_dims
+from balancer.flops.dimensions import AudioDims, LanguageDims, VisionDims
+from balancer.flops.forward import (
     Causal,
     ForwardFlops,
     language_forward,
     projector_forward,
     vision_forward,
 )
-from balancer.lora_flops import Lora, adapter_forward, lora_training_flops
-from balancer.model_config import audio_dims, family_rule, language_dims, vision_dims
+from balancer.flops.lora import Lora, adapter_forward, lora_training_flops
+from balancer.flops.training import Recompute, Training, training_flops
 from balancer.sample_media import sum_by_sample, table_media
 from balancer.samples import SampleTable
 from balancer.tokens import MediaCounts, TokenRule
-from balancer.training_flops import Recompute, Training, training_flops
 
 __all__ = ["FlopsCost"]
 

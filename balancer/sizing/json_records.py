@@ -10,11 +10,11 @@ from tqdm import tqdm
 
 from balancer.errors import ArgumentError
 from balancer.probing import media_kind, read_header
-from balancer.sample_size import SampleSize, content_size, size_of
 from balancer.samples import SampleTable
-from balancer.sizing_cache import cached_table
-from balancer.sizing_key import files_fingerprint, identity
-from balancer.sizing_pass import SizeFunction, sizes_of
+from balancer.sizing.cache import cached_table
+from balancer.sizing.key import files_fingerprint, identity
+from balancer.sizing.passes import SizeFunction, sizes_of
+from balancer.sizing.sample_size import SampleSize, content_size, size_of
 
 __all__ = ["table_from_jsonl"]
 

@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from balancer.config_keys import Config, number, optional, present, side, whole
-from balancer.dimensions import AudioDims, LanguageDims, VisionDims
 from balancer.errors import ArgumentError
+from balancer.flops.config_keys import Config, number, optional, present, side, whole
+from balancer.flops.dimensions import AudioDims, LanguageDims, VisionDims
 from balancer.tokens import TokenRule, token_rule
 
 __all__ = ["audio_dims", "family_rule", "language_dims", "vision_dims"]

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from balancer.errors import ArgumentError, BalancerError
 from balancer.samples import SampleTable
-from balancer.sizing_key import identity
-from balancer.tables import load_table, save_table
+from balancer.sizing.key import identity
+from balancer.sizing.tables import load_table, save_table
 
 __all__ = ["cached_table"]
 

@@ -13,8 +13,8 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from balancer.dimensions import AudioDims, LanguageDims, VisionDims
 from balancer.errors import ArgumentError
+from balancer.flops.dimensions import AudioDims, LanguageDims, VisionDims
 
 __all__ = [
     "Causal",

@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from balancer.dimensions import AudioDims
 from balancer.errors import ArgumentError
-from balancer.flops import ForwardFlops, projector_forward
+from balancer.flops.dimensions import AudioDims
+from balancer.flops.forward import ForwardFlops, projector_forward
 
 __all__ = ["audio_flops", "audio_forward"]
 

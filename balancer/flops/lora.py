@@ -6,10 +6,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.dimensions import LanguageDims
 from balancer.errors import ArgumentError
-from balancer.flops import ForwardFlops
-from balancer.training_flops import Recompute, training_flops
+from balancer.flops.dimensions import LanguageDims
+from balancer.flops.forward import ForwardFlops
+from balancer.flops.training import Recompute, training_flops
 
 __all__ = ["Adapted", "Lora", "adapter_forward", "lora_training_flops"]
 
@@ -108,7 +108,7 @@ def lora_training_flops(
         ArgumentError: The adapters do not fit the model.
 
     Example:
-        >>> from balancer.flops import language_forward
+        >>> from balancer.flops.forward import language_forward
         >>> dims = LanguageDims(depth=2, width=64, num_heads=4, mlp_width=128, vocab_size=1000)
         >>> forward = language_forward(dims, [100])
         >>> tuned = lora_training_flops(dims, Lora(rank=8), np.array([100]), forward)

@@ -6,16 +6,26 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
-from balancer.cost import CostFunction
+from balancer.cost import CostFunction, Costs, evaluate_costs
 from balancer.errors import ArgumentError
-from balancer.flops_cost import FlopsCost
+from balancer.flops.cost import FlopsCost
+from balancer.flops.presets import PRESETS, preset
 from balancer.plots import require_matplotlib
-from balancer.presets import PRESETS, preset
 from balancer.samples import SampleTable
-from balancer.tables import SizeColumns, embedded_table, table_from_parquet
+from balancer.sizing.tables import SizeColumns, embedded_table, table_from_parquet
 from balancer.topology import Barrier, Layout, Limits, Modules, Topology
 
-__all__ = ["COLUMN_FLAGS", "build_parser", "check_outputs", "cost_model", "sizes", "topology"]
+__all__ = [
+    "COLUMN_FLAGS",
+    "add_data",
+    "add_epoch",
+    "add_topology",
+    "check_outputs",
+    "cost_model",
+    "priced",
+    "sizes",
+    "topology",
+]
 
 COLUMN_FLAGS = {
     field.name: f"--{field.name.replace('_', '-')}-column" for field in fields(SizeColumns)
@@ -23,29 +33,13 @@ COLUMN_FLAGS = {
 """The option that names the column of each size."""
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """Parser of all commands."""
-    parser = argparse.ArgumentParser(
-        prog="balancer",
-        description="Places multimodal samples so that every rank finishes its step together.",
-    )
-    commands = parser.add_subparsers(dest="command", required=True)
-    plan = commands.add_parser(
-        "plan", help="plan an epoch, and show what it gives over the order of a shuffled loader"
-    )
-    _add_data(plan)
-    _add_topology(plan)
-    _add_epoch(plan)
-    plan.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    plan.add_argument("--out", type=Path, metavar="PLAN.npz", help="save the plan")
-    plan.add_argument(
-        "--plot", type=Path, metavar="LOADS.png", help="draw rank loads per step, with a CSV"
-    )
-    report = commands.add_parser("report", help="report on a saved plan")
-    report.add_argument("plan", type=Path, metavar="PLAN.npz")
-    _add_data(report)
-    report.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    return parser
+def priced(arguments: argparse.Namespace) -> Costs:
+    """Costs by `--model` of the sizes that DATA and the column options name.
+
+    Raises:
+        BalancerError: As `sizes` and `cost_model`.
+    """
+    return evaluate_costs(cost_model(arguments.model), sizes(arguments))
 
 
 def sizes(arguments: argparse.Namespace) -> SampleTable:
@@ -123,7 +117,8 @@ def check_outputs(arguments: argparse.Namespace) -> None:
         require_matplotlib()
 
 
-def _add_data(parser: argparse.ArgumentParser) -> None:
+def add_data(parser: argparse.ArgumentParser) -> None:
+    """Add DATA, `--model` and the options that name columns."""
     parser.add_argument(
         "data",
         nargs="+",
@@ -142,7 +137,8 @@ def _add_data(parser: argparse.ArgumentParser) -> None:
         )
 
 
-def _add_topology(parser: argparse.ArgumentParser) -> None:
+def add_topology(parser: argparse.ArgumentParser) -> None:
+    """Add ranks, microbatches, the barrier and the limits."""
     ranks = parser.add_argument_group("topology")
     ranks.add_argument("--dp-size", type=int, required=True, help="data-parallel ranks")
     ranks.add_argument(
@@ -171,7 +167,8 @@ def _add_topology(parser: argparse.ArgumentParser) -> None:
     limits.add_argument("--layout", choices=get_args(Layout), default="packed")
 
 
-def _add_epoch(parser: argparse.ArgumentParser) -> None:
+def add_epoch(parser: argparse.ArgumentParser) -> None:
+    """Add which steps to plan, and the policies."""
     epoch = parser.add_argument_group("epoch")
     epoch.add_argument(
         "--global-batch-size", type=int, required=True, help="samples of a step over all ranks"

@@ -4,14 +4,14 @@ import os
 from typing import Any
 
 from balancer.errors import ArgumentError
-from balancer.json_records import table_from_jsonl
-from balancer.sample_size import SampleSize, content_size
 from balancer.samples import SampleTable
-from balancer.shards import OnShardError, table_from_tar
-from balancer.sizing_cache import cached_table
-from balancer.sizing_key import data_identity, files_fingerprint, identity
-from balancer.sizing_pass import SizeFunction, StartMethod, sized, sized_in_processes
-from balancer.tables import SizeColumns, table_from_arrow
+from balancer.sizing.cache import cached_table
+from balancer.sizing.json_records import table_from_jsonl
+from balancer.sizing.key import data_identity, files_fingerprint, identity
+from balancer.sizing.passes import SizeFunction, StartMethod, sized, sized_in_processes
+from balancer.sizing.sample_size import SampleSize, content_size
+from balancer.sizing.shards import OnShardError, table_from_tar
+from balancer.sizing.tables import SizeColumns, table_from_arrow
 
 __all__ = [
     "OnShardError",
@@ -50,7 +50,7 @@ def table_from_dataset(
         cache: Folder to keep the table in. A later call with the same `size_fn` and data reads
             it from there and does not touch the dataset.
         cache_key: What `size_fn` depends on, as a text: token rule and settings, tokenizer. When
-            not given it is found by `balancer.sizing_key.identity`.
+            not given it is found by `balancer.sizing.key.identity`.
         data_fingerprint: A text that changes whenever the data does. The `fingerprint` of the
             dataset, or the content of a list, when not given.
         progress: Show a progress bar with the time left.

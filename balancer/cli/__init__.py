@@ -1,0 +1,1 @@
+"""Command line: one module a command; `balancer.cli.main` joins them."""

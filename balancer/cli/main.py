@@ -1,0 +1,71 @@
+"""The program: `balancer plan`, `report`, `tokens`, `probe` and `calibrate`.
+
+Exit code 0; 1 where samples or files were at fault and left out; 2 on bad input, with one line on
+stderr that says what to do.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+
+from balancer.cli import calibrate, plan, probe, report, tokens
+from balancer.cli.options import COLUMN_FLAGS
+from balancer.errors import BalancerError
+
+__all__ = ["main"]
+
+_COMMANDS = {
+    "plan": plan,
+    "report": report,
+    "tokens": tokens,
+    "probe": probe,
+    "calibrate": calibrate,
+}
+
+_ARGUMENTS = (
+    "dp_size",
+    "global_batch_size",
+    "max_images",
+    "max_microbatches",
+    "max_patches",
+    "max_samples",
+    "max_tokens",
+    "num_microbatches",
+    "num_workers",
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Args:
+        argv: Arguments after the program's name; those of the process when not given.
+    """
+    parser = argparse.ArgumentParser(
+        prog="balancer",
+        description="Places multimodal samples so that every rank finishes its step together.",
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    for module in _COMMANDS.values():
+        module.add_parser(commands)
+    arguments = parser.parse_args(argv)
+    try:
+        return int(_COMMANDS[arguments.command].run(arguments))
+    except (BalancerError, OSError) as error:
+        print(f"balancer {arguments.command}: {_one_line(error)}", file=sys.stderr)
+        return 2
+
+
+def _one_line(error: Exception) -> str:
+    """Message of an error on one line, with options in place of arguments."""
+    message = " ".join(str(error).split())
+    for size, flag in COLUMN_FLAGS.items():
+        message = message.replace(f"set {size} to one of them", f"name one with {flag}")
+    message = re.sub(r"^paths\b", "DATA", message).replace("num_steps", "--steps")
+    names = "|".join(_ARGUMENTS)
+    return re.sub(
+        rf"\b(?:{names})\b|\b(?:illegal|on_error|oversize|tail)(?==)",
+        lambda match: f"--{match[0].replace('_', '-')}",
+        message,
+    )

@@ -1,0 +1,1 @@
+"""SampleTables from columns, datasets, JSON lines, shards and file headers, decoding nothing."""

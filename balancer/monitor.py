@@ -43,10 +43,10 @@ class CostMonitor:
 
     Example:
         >>> monitor = CostMonitor(predicted_gain=0.3)
-        >>> for step in range(100):
-        ...     events = monitor.update(predicted_s=0.5 + 0.001 * step, observed_s=0.6)
-        >>> monitor.report.usable, round(monitor.report.mape_rescaled, 2) < 0.1
-        (True, True)
+        >>> for heavy in [0, 1] * 50:  # FLOPs predict, seconds are observed
+        ...     events = monitor.update(predicted_s=1e15 * (1 + heavy), observed_s=0.6 + heavy)
+        >>> monitor.report.usable, round(monitor.report.mape_rescaled, 2)
+        (True, 0.14)
     """
 
     def __init__(

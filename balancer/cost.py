@@ -1,7 +1,7 @@
 """Costs: what each sample takes in each module of the model, and what a cost model is."""
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -26,6 +26,8 @@ class Costs:
         images: Images of a sample (sampled video frames are not counted), int64.
         target_tokens: Supervised tokens of a sample, int64.
         unit: Unit of `values`: `"flops"`, `"s"` or `"tokens"`.
+        prep: CPU seconds to read, decode and transform a sample, float64, finite, >= 0; `None`
+            where not known. The loader's work, so no part of `values`.
         illegal: Ids, ascending int64, of samples that the model cannot take (a size beyond its
             range, a medium it has no encoder for); their other columns mean nothing.
         illegal_because: What the model does not take, for the first of them.
@@ -47,6 +49,7 @@ class Costs:
     images: NDArray[np.int64]
     target_tokens: NDArray[np.int64]
     unit: str
+    prep: NDArray[np.float64] | None = None
     illegal: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
     illegal_because: str = ""
 
@@ -62,15 +65,13 @@ class Costs:
                 raise ArgumentError(
                     f"{name} has shape {getattr(self, name).shape}, tokens has ({num_samples},)"
                 )
-        legal = np.isfinite(self.values) & (self.values >= 0)
-        if not legal.all():
-            rows, columns = np.nonzero(~legal)
-            raise SampleError(
-                f"{self.modules[columns[0]]} cost of sample {rows[0]} is "
-                f"{self.values[rows[0], columns[0]]:g}; allowed: finite numbers >= 0; mend the "
-                "cost model or leave the sample out",
-                sample_ids=np.unique(rows).tolist(),
-            )
+        _check_numbers(self.values, [f"{module} cost" for module in self.modules])
+        if self.prep is not None:
+            if self.prep.shape != (num_samples,):
+                raise ArgumentError(
+                    f"prep has shape {self.prep.shape}, tokens has ({num_samples},)"
+                )
+            _check_numbers(self.prep[:, None], ["prep"])
         for name in ("tokens", "patches", "images", "target_tokens"):
             if num_samples and getattr(self, name).min() < 0:
                 sample_id = int(np.argmin(getattr(self, name)))
@@ -94,6 +95,7 @@ class Costs:
         images: ArrayLike | None = None,
         target_tokens: ArrayLike | None = None,
         unit: str = "s",
+        prep: ArrayLike | None = None,
     ) -> "Costs":
         """Costs from plain sequences; amounts that are not given are zero.
 
@@ -105,6 +107,7 @@ class Costs:
             images: Images of each sample.
             target_tokens: Supervised tokens of each sample; `tokens` when not given.
             unit: Unit of `values`.
+            prep: CPU seconds to prepare each sample; not known when not given.
         """
         array = _columns(values)
 
@@ -119,6 +122,7 @@ class Costs:
             images=column(images),
             target_tokens=column(tokens if target_tokens is None else target_tokens),
             unit=unit,
+            prep=None if prep is None else np.ascontiguousarray(prep, np.float64),
         )
 
     @property
@@ -140,6 +144,7 @@ class Costs:
             images=self.images[ids],
             target_tokens=self.target_tokens[ids],
             unit=self.unit,
+            prep=None if self.prep is None else self.prep[ids],
             illegal=np.flatnonzero(np.isin(ids, self.illegal)),
             illegal_because=self.illegal_because,
         )
@@ -171,6 +176,9 @@ class Costs:
         columns = (self.tokens, self.patches, self.images, self.target_tokens, self.illegal)
         for column in (self.values, *columns):
             digest.update(np.ascontiguousarray(column).data)
+        if self.prep is not None:
+            digest.update(b"prep")
+            digest.update(np.ascontiguousarray(self.prep).data)
         return digest.hexdigest()
 
 
@@ -224,6 +232,18 @@ def evaluate_costs(cost_model: CostFunction, table: SampleTable) -> Costs:
     if len(costs) != len(table):
         raise ArgumentError(f"cost_model returned {len(costs)} rows for {len(table)} samples")
     return costs
+
+
+def _check_numbers(values: NDArray[np.float64], names: Sequence[str]) -> None:
+    """Raise where a value is NaN, infinite or negative, with the sample and the column's name."""
+    legal = np.isfinite(values) & (values >= 0)
+    if not legal.all():
+        rows, columns = np.nonzero(~legal)
+        raise SampleError(
+            f"{names[columns[0]]} of sample {rows[0]} is {values[rows[0], columns[0]]:g}; allowed: "
+            "finite numbers >= 0; mend the cost model or leave the sample out",
+            sample_ids=np.unique(rows).tolist(),
+        )
 
 
 def _columns(values: ArrayLike) -> NDArray[np.float64]:

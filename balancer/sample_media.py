@@ -6,11 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.errors import SampleError
 from balancer.samples import SampleTable
 from balancer.tokens import MediaCounts, TokenRule, illegal_media
 
-__all__ = ["TableMedia", "audio_media", "sum_by_sample", "table_media", "visual_media"]
+__all__ = ["TableMedia", "sum_by_sample", "table_media"]
 
 _INT = NDArray[np.int64]
 
@@ -92,37 +91,6 @@ def _refused(
     return [(owners[items], what)]
 
 
-def visual_media(table: SampleTable, rule: TokenRule) -> tuple[_INT, MediaCounts]:
-    """Sample and counts of every image of the table, then of every video.
-
-    Raises:
-        SampleError: The rule does not take a size; names the samples.
-    """
-    heights, widths = table.image_heights, table.image_widths
-    owners = _owners(table.image_offsets)
-    images = rule.images(heights, widths) if owners.size else illegal_media(0)
-    _check_legal(images, owners, f"{rule.name} takes no image of", heights, widths)
-    heights, widths = table.video_heights, table.video_widths
-    video_owners = _owners(table.video_offsets)
-    videos = illegal_media(0)
-    if video_owners.size:
-        videos = rule.videos(table.video_frames, table.video_fps, heights, widths)
-    _check_legal(videos, video_owners, f"{rule.name} takes no video of", heights, widths)
-    return np.concatenate([owners, video_owners]), _joined(images, videos)
-
-
-def audio_media(table: SampleTable, rule: TokenRule) -> tuple[_INT, MediaCounts]:
-    """Sample and counts of every audio clip of the table.
-
-    Raises:
-        SampleError: The rule does not take a duration; names the samples.
-    """
-    owners = _owners(table.audio_offsets)
-    clips = rule.audio(table.audio_seconds) if owners.size else illegal_media(0)
-    _check_legal(clips, owners, f"{rule.name} takes no audio of", table.audio_seconds, unit="s")
-    return owners, clips
-
-
 def sum_by_sample(owners: _INT, values: NDArray[Any], num_samples: int) -> NDArray[np.float64]:
     """Sum of each sample's items, in their order; counts are exact below 2**53.
 
@@ -144,25 +112,3 @@ def _joined(first: MediaCounts, second: MediaCounts) -> MediaCounts:
         name: np.concatenate([getattr(first, name), getattr(second, name)]) for name in names
     }
     return MediaCounts(**columns)
-
-
-def _check_legal(
-    counts: MediaCounts,
-    owners: _INT,
-    what: str,
-    *sizes: NDArray[Any],
-    unit: str = "pixels (height x width)",
-) -> None:
-    """Raise where the rule refuses a size, with the samples, the first size and the cure."""
-    if bool(counts.legal.all()):
-        return
-    refused = np.flatnonzero(~counts.legal)
-    ids = np.unique(owners[refused])
-    size = " x ".join(str(column[refused[0]]) for column in sizes)
-    shown = ", ".join(map(str, ids[:10])) + (", ..." if ids.size > 10 else "")
-    raise SampleError(
-        f"{what} {size} {unit}, in sample {ids[0]}; samples with such media: {shown} "
-        f"({ids.size} in all); use the token rule of your model, resize the media, or leave the "
-        "samples out",
-        sample_ids=ids.tolist(),
-    )

@@ -1,18 +1,21 @@
 """SampleTable: the size of every sample, in columns, known without decoding anything."""
 
 import hashlib
-from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from os import PathLike
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from balancer.errors import ArgumentError, SampleError
+from balancer.errors import ArgumentError
+from balancer.sample_columns import checked_column, checked_media
+
+if TYPE_CHECKING:
+    from balancer.sizing.passes import SizeFunction
 
 __all__ = ["SampleTable"]
 
-_FLOAT_COLUMNS = ("video_fps", "audio_seconds")
 _RAGGED = {
     "image_offsets": ("image_heights", "image_widths"),
     "video_offsets": ("video_frames", "video_fps", "video_heights", "video_widths"),
@@ -139,13 +142,13 @@ class SampleTable:
             Traceback (most recent call last):
             balancer.errors.SampleError: text_tokens of sample 1 is -1; allowed: whole numbers >= 0
         """
-        text = _per_sample("text_tokens", text_tokens)
+        text = checked_column("text_tokens", text_tokens)
         num_samples = text.shape[0]
-        target = text if target_tokens is None else _per_sample("target_tokens", target_tokens)
+        target = text if target_tokens is None else checked_column("target_tokens", target_tokens)
         encoded = (
             np.zeros(num_samples, np.int64)
             if encoded_bytes is None
-            else _per_sample("encoded_bytes", encoded_bytes)
+            else checked_column("encoded_bytes", encoded_bytes)
         )
         for name, column in (("target_tokens", target), ("encoded_bytes", encoded)):
             if column.shape[0] != num_samples:
@@ -153,13 +156,10 @@ class SampleTable:
                     f"{name} has {column.shape[0]} rows, text_tokens has {num_samples}; "
                     "every column needs one row a sample"
                 )
-        images = _ragged_group(
+        images = checked_media(
             num_samples, {"image_heights": image_heights, "image_widths": image_widths}
         )
-        if video_frames is not None and video_fps is None:
-            values, offsets = _ragged("video_frames", video_frames, num_samples)
-            video_fps = (np.full(values.shape[0], np.nan), offsets)
-        videos = _ragged_group(
+        videos = checked_media(
             num_samples,
             {
                 "video_frames": video_frames,
@@ -168,7 +168,7 @@ class SampleTable:
                 "video_widths": video_widths,
             },
         )
-        audio = _ragged_group(num_samples, {"audio_seconds": audio_seconds})
+        audio = checked_media(num_samples, {"audio_seconds": audio_seconds})
         return cls(
             text_tokens=text,
             target_tokens=target,
@@ -180,6 +180,29 @@ class SampleTable:
             **videos,
             **audio,
         )
+
+    @classmethod
+    def from_dataset(
+        cls,
+        dataset: Any,
+        size_fn: "SizeFunction",
+        *,
+        num_workers: int = 0,
+        cache: str | PathLike[str] | None = None,
+        **options: Any,
+    ) -> "SampleTable":
+        """Table from one pass over a dataset: `balancer.sizing.dataset.table_from_dataset`.
+
+        Example:
+            >>> sentences = ["a b", "c"]
+            >>> SampleTable.from_dataset(
+            ...     sentences, lambda text: {"text_tokens": len(text.split())}, progress=False
+            ... ).text_tokens
+            array([2, 1])
+        """
+        from balancer.sizing.dataset import table_from_dataset
+
+        return table_from_dataset(dataset, size_fn, num_workers=num_workers, cache=cache, **options)
 
     def select(self, rows: ArrayLike) -> "SampleTable":
         """Table of the given rows, in the given order; only those rows are copied.
@@ -230,91 +253,3 @@ def _gather(
     np.cumsum(counts, out=new_offsets[1:])
     items = np.arange(new_offsets[-1]) + np.repeat(offsets[ids] - new_offsets[:-1], counts)
     return items, new_offsets
-
-
-def _per_sample(name: str, values: ArrayLike) -> NDArray[np.int64]:
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ArgumentError(f"{name} has shape {array.shape}; allowed: one number a sample")
-    return _checked(name, array, np.arange(array.shape[0]))
-
-
-def _ragged(name: str, values: Any, num_samples: int) -> tuple[NDArray[Any], NDArray[np.int64]]:
-    """Flat values and offsets of a ragged column given as sequences or as `(values, offsets)`."""
-    if isinstance(values, tuple) and len(values) == 2 and isinstance(values[0], np.ndarray):
-        flat, offsets = values[0], np.ascontiguousarray(values[1], np.int64)
-        bad = offsets.ndim != 1 or offsets.shape[0] != num_samples + 1 or offsets[0] != 0
-        if bad or offsets[-1] != flat.shape[0] or (np.diff(offsets) < 0).any():
-            raise ArgumentError(
-                f"{name}: offsets must rise from 0 to {flat.shape[0]} in {num_samples + 1} entries"
-            )
-    else:
-        if len(values) != num_samples:
-            raise ArgumentError(
-                f"{name} has {len(values)} rows, text_tokens has {num_samples}; give an empty "
-                "sequence for a sample without this medium"
-            )
-        offsets = np.zeros(num_samples + 1, np.int64)
-        np.cumsum([len(row) for row in values], out=offsets[1:])
-        flat = np.array([item for row in values for item in row], dtype=np.float64)
-    owners = np.repeat(np.arange(num_samples), np.diff(offsets))
-    return _checked(name, flat, owners), offsets
-
-
-def _ragged_group(num_samples: int, group: dict[str, Any]) -> dict[str, NDArray[Any]]:
-    """Columns of one medium, checked to describe the same items."""
-    given = {name: values for name, values in group.items() if values is not None}
-    if not given:
-        columns: dict[str, NDArray[Any]] = {
-            name: np.zeros(0, np.float64 if name in _FLOAT_COLUMNS else np.int64) for name in group
-        }
-        return columns | {"offsets": np.zeros(num_samples + 1, np.int64)}
-    missing = sorted(set(group) - set(given))
-    if missing:
-        raise ArgumentError(f"{missing[0]} is missing; it goes with {sorted(given)[0]}")
-    columns, first, first_offsets = {}, "", np.zeros(0, np.int64)
-    for name, values in given.items():
-        columns[name], offsets = _ragged(name, values, num_samples)
-        if first and not np.array_equal(offsets, first_offsets):
-            sample_id = int(np.flatnonzero(np.diff(offsets) != np.diff(first_offsets))[0])
-            raise SampleError(
-                f"{name} and {first} have different numbers of items for sample {sample_id}",
-                sample_ids=[sample_id],
-            )
-        first, first_offsets = name, offsets
-    return columns | {"offsets": first_offsets}
-
-
-def _checked(name: str, values: NDArray[Any], owners: NDArray[np.int64]) -> NDArray[Any]:
-    """`values` as int64 (float64 for seconds and rates), or the error naming the first samples."""
-    least = 1 if name.startswith(("image_", "video_")) else 0
-    if name in _FLOAT_COLUMNS:
-        column: NDArray[Any] = np.ascontiguousarray(values, np.float64)
-        unknown = np.isnan(column) if name == "video_fps" else np.zeros(column.shape, np.bool_)
-        legal = unknown | (np.isfinite(column) & (column > 0))
-        allowed = "finite numbers > 0" + (" or nan (unknown)" if name == "video_fps" else "")
-    else:
-        whole = values.astype(np.float64) if values.dtype.kind not in "iu" else values
-        with np.errstate(invalid="ignore"):
-            legal = np.isfinite(whole) & (whole >= least) & (whole == np.floor(whole))
-            legal &= whole < 2**62
-        column = np.ascontiguousarray(np.where(legal, whole, least), np.int64)
-        allowed = f"whole numbers >= {least}"
-    if not legal.all():
-        _raise_illegal(name, values, owners, legal, allowed)
-    return column
-
-
-def _raise_illegal(
-    name: str,
-    values: NDArray[Any],
-    owners: NDArray[np.int64],
-    legal: NDArray[np.bool_],
-    allowed: str,
-) -> None:
-    at_fault: Sequence[int] = owners[~legal].tolist()
-    more = f" (and {len(at_fault) - 1} more)" if len(at_fault) > 1 else ""
-    raise SampleError(
-        f"{name} of sample {at_fault[0]} is {values[~legal][0]:g}{more}; allowed: {allowed}",
-        sample_ids=at_fault,
-    )

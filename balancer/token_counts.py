@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.errors import SampleError
-from balancer.sample_media import audio_media, sum_by_sample, visual_media
+from balancer.sample_media import sum_by_sample, table_media
 from balancer.samples import SampleTable
 from balancer.tokens import TokenRule
 
@@ -55,24 +54,19 @@ def token_counts(table: SampleTable, rule: TokenRule) -> TokenCounts:
         >>> counts.tokens, counts.refused
         (array([396,   0]), array([1]))
     """
-    refused: _INT = np.zeros(0, np.int64)
-    why = ""
-    rows: _INT = np.arange(len(table))
-    while True:
-        try:
-            counted = [count(table.select(rows), rule) for count in (visual_media, audio_media)]
-            break
-        except SampleError as error:
-            why = why or str(error).split("; samples with such media")[0]
-            refused = np.union1d(refused, rows[list(error.sample_ids)])
-            rows = np.setdiff1d(np.arange(len(table)), refused)
-    columns = np.zeros((4, len(table)), np.int64)
-    columns[0, rows], columns[3, rows] = table.text_tokens[rows], table.num_images[rows]
-    for owners, media in counted:
-        columns[1, rows] += sum_by_sample(owners, media.tokens, len(rows)).astype(np.int64)
-        columns[2, rows] += sum_by_sample(owners, media.patches, len(rows)).astype(np.int64)
-    text, tokens, patches, images = columns
+    media, num = table_media(table, rule), len(table)
+    legal = np.ones(num, np.bool_)
+    legal[media.illegal] = False
+    counts = np.zeros((2, num))
+    for owners, items in ((media.visual_owners, media.visual), (media.clip_owners, media.clips)):
+        counts[0] += sum_by_sample(owners, items.tokens, num)
+        counts[1] += sum_by_sample(owners, items.patches, num)
+    media_tokens, patches = np.where(legal, counts, 0).astype(np.int64)
     return TokenCounts(
-        text_tokens=text, media_tokens=tokens, patches=patches, images=images,
-        refused=refused, why=why,
-    )  # fmt: skip
+        text_tokens=np.where(legal, table.text_tokens, 0),
+        media_tokens=media_tokens,
+        patches=patches,
+        images=np.where(legal, table.num_images, 0),
+        refused=media.illegal,
+        why=media.illegal_because,
+    )

@@ -76,6 +76,8 @@ class EpochPlanner:
     ) -> None:
         check_count("global_batch_size", global_batch_size)
         check_count("seed", seed, least=0)
+        if seed >= 2**63:
+            raise ArgumentError(f"seed is {seed}; allowed: whole numbers from 0 to 2**63 - 1")
         check_choice("oversize", oversize, get_args(Oversize))
         check_choice("illegal", illegal, get_args(Illegal))
         check_choice("tail", tail, get_args(Tail))

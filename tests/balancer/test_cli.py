@@ -36,7 +36,7 @@ def test_json_has_the_plan_and_both_measures(capsys: pytest.CaptureFixture[str])
     record = json.loads(capsys.readouterr().out)
     assert set(record) == {
         "data", "model", "topology", "global_batch_size", "seed", "epoch", "fingerprint",
-        "planning_s", "report", "written",
+        "compile_s", "planning_s", "report", "written",
     }  # fmt: skip
     report = record["report"]
     assert set(report) == {

@@ -234,6 +234,7 @@ def test_bad_input_is_refused_at_construction_by_name():
     refused("global_batch_size is 0; allowed", global_batch_size=0)
     refused("global_batch_size is 2.5; allowed", global_batch_size=2.5)
     refused("seed is -1; allowed", seed=-1)
+    refused("seed is .*; allowed: whole numbers from 0", seed=2**63)
     refused("tail is 'keep'; allowed: 'drop', 'pad', 'filler'", tail="keep")
     refused("oversize is 'skip'; allowed", oversize="skip")
     refused("raise it to at least 8", topology=Topology(dp_size=4, num_microbatches=2))

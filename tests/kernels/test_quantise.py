@@ -1,0 +1,69 @@
+"""Quantised costs and sorting keys against plain-Python oracles."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from balancer.kernels.quantise import largest_total, quantise, share_keys
+from balancer.sorting import stable_order
+
+COSTS = st.one_of(st.floats(0, 1e18), st.sampled_from([0.0, 0.5, 1.0, 1.5, 2.5]))
+
+
+@st.composite
+def tables(draw):
+    """Rows of costs, and ids of some of them."""
+    modules = draw(st.integers(1, 3))
+    row = st.lists(COSTS, min_size=modules, max_size=modules)
+    rows = draw(st.lists(row, min_size=1, max_size=12))
+    ids = draw(st.lists(st.integers(0, len(rows) - 1), min_size=1, max_size=12))
+    return rows, ids
+
+
+@given(tables(), st.integers(-20, 3))
+def test_costs_are_rounded_half_up_and_in_the_order_of_the_ids(table, power):
+    """A quantised cost is the floor of the scaled cost plus one half; the largest row is found."""
+    rows, ids = table
+    values = np.array(rows, np.float64).ravel()
+    modules, wanted = len(rows[0]), np.array(ids, np.int64)
+    factor = 2.0**power
+    expected = [math.floor(cost * factor + 0.5) for i in ids for cost in rows[i]]
+    assert quantise(values, wanted, modules, factor).tolist() == expected
+    totals = []
+    for i in ids:
+        total = 0.0
+        for cost in rows[i]:
+            total += cost
+        totals.append(total)
+    assert largest_total(values, wanted, modules) == max(totals)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 2**40), min_size=2, max_size=2), min_size=1, max_size=12),
+    st.sampled_from([0, 10, 22]),
+)
+def test_keys_sort_by_the_leading_bits_of_peak_and_sum_descending(rows, shift):
+    """Sorting keys ascending sorts items by largest share, then by sum of shares, descending."""
+    costs = np.array(rows, np.int64).ravel()
+    scales = np.array([1.0, 0.5])
+    bits = 42 - shift if shift else 30
+    rows = [row for row in rows if max(row) + sum(row) < 2**bits << shift]
+    if not rows:
+        return
+    costs = np.array(rows, np.int64).ravel()
+    shares, keys = share_keys(costs, 2, scales, shift, min(bits, 30))
+    expected = [[int(a * 1.0), int(b * 0.5)] for a, b in rows]
+    assert shares.reshape(-1, 2).tolist() == expected
+    if bits <= 30:
+        peaks = [(max(row) >> shift, sum(row) >> shift) for row in expected]
+        order = sorted(range(len(rows)), key=lambda i: (-peaks[i][0], -peaks[i][1], i))
+        assert stable_order(keys).tolist() == order
+
+
+@given(st.lists(st.integers(0, 2**62), max_size=40) | st.lists(st.integers(0, 5), max_size=40))
+def test_stable_order_is_the_stable_argsort(keys):
+    """Packing keys with their positions gives what a stable argsort gives, for any size of keys."""
+    array = np.array(keys, np.int64)
+    assert stable_order(array).tolist() == np.argsort(array, kind="stable").tolist()

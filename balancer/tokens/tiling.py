@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.kernels.tile_grids import closest_grids
+
 __all__ = ["closest_tile_grids", "tile_grids"]
 
 
@@ -44,16 +46,13 @@ def closest_tile_grids(
         ...                    max_tiles=12)
         (array([4]), array([2]))
     """
-    ratios = widths / heights
-    pixels = heights * widths
-    nearest = np.full(heights.size, np.inf)
-    best_columns = np.ones(heights.size, np.int64)
-    best_rows = np.ones(heights.size, np.int64)
-    for columns, rows in tile_grids(min_tiles, max_tiles):
-        distances = np.abs(ratios - columns / rows)
-        useful = pixels > 0.5 * tile_size * tile_size * columns * rows
-        better = (distances < nearest) | ((distances == nearest) & useful)
-        nearest = np.minimum(nearest, distances)
-        best_columns = np.where(better, columns, best_columns)
-        best_rows = np.where(better, rows, best_rows)
-    return best_columns, best_rows
+    grids = np.array(tile_grids(min_tiles, max_tiles), np.float64)
+    best = np.zeros(heights.size, np.int64)
+    closest_grids(
+        widths / heights,
+        (heights * widths).astype(np.float64),
+        grids[:, 0] / grids[:, 1],
+        0.5 * tile_size * tile_size * grids[:, 0] * grids[:, 1],
+        best,
+    )
+    return grids[best, 0].astype(np.int64), grids[best, 1].astype(np.int64)

@@ -24,7 +24,7 @@ from balancer.flops.presets import PRESETS, preset
 from balancer.given_order import given_plan
 from balancer.pipeline import step_times
 from balancer.plan import Flag, Plan
-from balancer.planner import EpochPlanner, plan_from_assignment, plan_step
+from balancer.planner import EpochPlanner, plan_from_assignment, plan_step, plan_window
 from balancer.report import BalanceReport, balance_report
 from balancer.samples import SampleTable
 from balancer.sizing.tables import (
@@ -68,6 +68,7 @@ __all__ = [
     "load_table",
     "plan_from_assignment",
     "plan_step",
+    "plan_window",
     "preset",
     "save_table",
     "step_times",

@@ -13,8 +13,9 @@ from balancer.kernels.order import permuted
 from balancer.plan import Flag, Plan
 from balancer.step_planner import Oversize, oversize_ids, plan_from_assignment, plan_step
 from balancer.topology import Topology, check_choice, check_count
+from balancer.windows import plan_window
 
-__all__ = ["EpochPlanner", "Illegal", "Tail", "plan_from_assignment", "plan_step"]
+__all__ = ["EpochPlanner", "Illegal", "Tail", "plan_from_assignment", "plan_step", "plan_window"]
 
 Tail = Literal["drop", "pad", "filler"]
 Illegal = Literal["error", "drop"]
@@ -26,9 +27,10 @@ _VERSION = 1
 class EpochPlanner:
     """Plans the steps of every epoch; a step's plan depends on nothing but its number.
 
-    Membership is strict: step `s` of an epoch holds the samples that a plain shuffled loader of
-    `global_batch_size` would give it, positions `s * global_batch_size` onwards of the epoch's
-    order; only their rank and microbatch are chosen. The order is a permutation keyed by
+    Membership is strict unless `window_steps` says otherwise: step `s` of an epoch holds the
+    samples that a plain shuffled loader of `global_batch_size` would give it, positions
+    `s * global_batch_size` onwards of the epoch's order; only their rank and microbatch are
+    chosen. The order is a permutation keyed by
     `(seed, epoch)`, computed where it is needed: seeking to any step is O(global_batch_size).
 
     Attributes:
@@ -39,6 +41,8 @@ class EpochPlanner:
         shuffle: Whether epochs are shuffled; else the order is that of the ids.
         oversize: Policy for samples over a limit: `"error"`, `"drop"` or `"alone"`.
         illegal: Policy for samples that the model cannot take: `"error"` or `"drop"`.
+        window_steps: Complete steps that share out their samples among them, so that a sample may
+            move by fewer than `window_steps` steps; 1 keeps membership strict.
         tail: Policy for the last, incomplete step: `"drop"` it, `"pad"` it with flagged repeats
             from the start of the epoch, or run it short, with a flagged `"filler"` where a
             microbatch would have no sample.
@@ -73,9 +77,11 @@ class EpochPlanner:
         oversize: Oversize = "error",
         illegal: Illegal = "error",
         tail: Tail = "drop",
+        window_steps: int = 1,
     ) -> None:
         check_count("global_batch_size", global_batch_size)
         check_count("seed", seed, least=0)
+        check_count("window_steps", window_steps)
         if seed >= 2**63:
             raise ArgumentError(f"seed is {seed}; allowed: whole numbers from 0 to 2**63 - 1")
         check_choice("oversize", oversize, get_args(Oversize))
@@ -96,6 +102,8 @@ class EpochPlanner:
         self.oversize = oversize
         self.illegal = illegal
         self.tail = tail
+        self.window_steps = int(window_steps)
+        self._window: tuple[tuple[int, int], list[Plan]] = ((-1, -1), [])
         self._left_out = self._ids_left_out()
         kept = np.setdiff1d(np.arange(len(costs)), self._left_out)
         self._kept = kept if self._left_out.size else None
@@ -132,6 +140,10 @@ class EpochPlanner:
             CapacityError: The step does not fit `max_microbatches`.
         """
         ids, flags = self.step_ids(epoch, step)
+        whole = self._num_samples // self.global_batch_size
+        if self.window_steps > 1 and step < whole:
+            window = step // self.window_steps
+            return self._plan_window(epoch, window, whole)[step - window * self.window_steps]
         return plan_step(
             self.costs,
             self.topology,
@@ -142,6 +154,41 @@ class EpochPlanner:
             epoch=epoch,
             step=step,
         )
+
+    def _plan_window(self, epoch: int, window: int, whole: int) -> list[Plan]:
+        """Plans of a window's steps; the last one planned is kept."""
+        if self._window[0] != (epoch, window):
+            first = window * self.window_steps
+            steps = range(first, min(first + self.window_steps, whole))
+            plans = plan_window(
+                self.costs,
+                self.topology,
+                sample_ids=np.concatenate([self.step_ids(epoch, step)[0] for step in steps]),
+                num_steps=len(steps),
+                oversize=self.oversize,
+                epoch=epoch,
+                first_step=first,
+            )
+            self._window = ((epoch, window), plans)
+        return self._window[1]
+
+    def displacement(self, plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ids of a plan's samples, ascending, and the steps each moved from its strict step.
+
+        Below `window_steps` in size; `balancer.windows.displacement_summary` sums them up by
+        source. Needs all steps of the windows concerned, as `plan_epoch` gives them.
+        """
+        ids, strict = [], []
+        for step in range(plan.first_step, plan.first_step + plan.num_steps):
+            members, flags = self.step_ids(plan.epoch, step)
+            ids.append(members[flags == Flag.REAL])
+            strict.append(np.full(len(ids[-1]), step))
+        real = plan.flags == Flag.REAL
+        slot = plan.cell_of_sample()[real] // plan.topology.dp_size
+        planned = plan.first_step + np.searchsorted(plan.step_slots, slot, side="right") - 1
+        by_id, by_strict_id = np.argsort(plan.sample_ids[real]), np.argsort(np.concatenate(ids))
+        moved = planned[by_id] - np.concatenate(strict)[by_strict_id]
+        return plan.sample_ids[real][by_id], moved
 
     def plan_epoch(
         self, epoch: int, *, num_steps: int | None = None, progress: bool = False
@@ -189,7 +236,7 @@ class EpochPlanner:
         """Hash of everything the plans depend on; equal on all ranks that plan alike."""
         settings = (
             _VERSION, self.topology, self.global_batch_size, self.seed, self.shuffle,
-            self.oversize, self.illegal, self.tail,
+            self.oversize, self.illegal, self.tail, self.window_steps,
         )  # fmt: skip
         return hashlib.sha256((repr(settings) + self.costs.fingerprint).encode()).hexdigest()
 

@@ -52,6 +52,8 @@ class BalancedDataLoader:
         illegal: A sample that the model cannot take is an `"error"`, or left out (`"drop"`).
         tail: Samples that do not fill a last step are left out (`"drop"`), completed by repeats
             (`"pad"`), or spread with zero-loss fillers where ranks lack samples (`"filler"`).
+        window_steps: Steps that share out their samples, as in `balancer.planner.EpochPlanner`; 1
+            gives every step exactly the samples a plain shuffled loader would.
         drop_last: torch's word for it: true is `tail="drop"`, false `tail="pad"`.
         shuffle: Whether epochs are shuffled, by `seed` and the epoch only; as in torch's
             DistributedSampler, and unlike its DataLoader, they are unless told otherwise.
@@ -113,6 +115,7 @@ class BalancedDataLoader:
         oversize: Oversize = "error",
         illegal: Illegal = "error",
         tail: Tail | None = None,
+        window_steps: int = 1,
         drop_last: bool | None = None,
         shuffle: bool = True,
         seed: int = 0,
@@ -154,6 +157,7 @@ class BalancedDataLoader:
             "oversize": oversize,
             "illegal": illegal,
             "tail": tail,
+            "window_steps": window_steps,
             "drop_last": drop_last,
             "shuffle": shuffle,
             "seed": seed,

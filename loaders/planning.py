@@ -42,6 +42,7 @@ def plan_batches(
     modules: Modules,
     oversize: Oversize,
     illegal: Illegal,
+    window_steps: int,
     tail: Tail | None,
     drop_last: bool | None,
     shuffle: bool,
@@ -93,5 +94,6 @@ def plan_batches(
         shuffle=shuffle,
         oversize=oversize,
         illegal=illegal,
+        window_steps=window_steps,
         tail=resolve_tail(tail, drop_last),
     )

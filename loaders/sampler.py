@@ -83,6 +83,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         oversize: Oversize = "error",
         illegal: Illegal = "error",
         tail: Tail = "drop",
+        window_steps: int = 1,
     ) -> "BalancedBatchSampler":
         """Sampler from sizes: prices them once and plans with `balancer.planner.EpochPlanner`."""
         planner = EpochPlanner(
@@ -94,6 +95,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
             oversize=oversize,
             illegal=illegal,
             tail=tail,
+            window_steps=window_steps,
         )
         return cls(planner, dp_rank=dp_rank)
 

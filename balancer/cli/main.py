@@ -33,6 +33,7 @@ _ARGUMENTS = (
     "max_tokens",
     "num_microbatches",
     "num_workers",
+    "window_steps",
 )
 
 

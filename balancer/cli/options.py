@@ -190,6 +190,12 @@ def add_epoch(parser: argparse.ArgumentParser) -> None:
         help="what to do with a sample that the model cannot take",
     )
     epoch.add_argument(
+        "--window-steps",
+        type=int,
+        default=1,
+        help="steps that share out their samples; 1 (default) keeps membership strict",
+    )
+    epoch.add_argument(
         "--tail",
         choices=("drop", "pad", "filler"),
         default="drop",

@@ -64,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         oversize=arguments.oversize,
         illegal=arguments.illegal,
         tail=arguments.tail,
+        window_steps=arguments.window_steps,
     )
     started = time.perf_counter()
     planner.plan(arguments.epoch, 0)  # compiles the kernels, once per process

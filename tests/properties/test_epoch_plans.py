@@ -42,6 +42,7 @@ def planners(draw):
         shuffle=draw(st.booleans()),
         oversize=oversize,
         tail=tail,
+        window_steps=draw(st.integers(1, 4)),
     )
 
 
@@ -82,8 +83,29 @@ def test_a_step_is_planned_from_its_number_alone(planner, epoch, data):
 
 
 @given(planners(), st.integers(0, 1000))
+def test_a_sample_moves_by_fewer_steps_than_the_window_has(planner, epoch):
+    """Contract 6: nothing leaves its window, and windows never make the epoch longer."""
+    plan = planner.plan_epoch(epoch)
+    ids, displacement = planner.displacement(plan)
+    assert sorted(ids.tolist()) == sorted(plan.sample_ids[plan.flags == Flag.REAL].tolist())
+    assert np.abs(displacement).max(initial=0) < planner.window_steps
+    strict = EpochPlanner(
+        planner.costs,
+        planner.topology,
+        global_batch_size=planner.global_batch_size,
+        seed=planner.seed,
+        shuffle=planner.shuffle,
+        oversize=planner.oversize,
+        tail=planner.tail,
+    ).plan_epoch(epoch)
+    times = [sum(c.step_time for c in p.certificates) for p in (plan, strict)]
+    assert times[0] <= times[1] * (1 + 1e-9)
+
+
+@given(planners(), st.integers(0, 1000))
 def test_steps_hold_what_a_plain_shuffled_loader_would_give_them(planner, epoch):
     """Contract 6: membership of steps does not depend on the ranks or the microbatches."""
+    assume(planner.window_steps == 1)
     limits = Limits(layout=planner.topology.limits.layout)
     if planner.topology.limits.given and planner.oversize == "drop":
         limits = planner.topology.limits

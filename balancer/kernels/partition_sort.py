@@ -1,0 +1,38 @@
+"""Sorting of a few indices by key, small to compile."""
+
+from numba import njit
+
+__all__ = ["sort_by_key"]
+
+
+@njit(nogil=True)
+def _after(a, b, keys):
+    return keys[a] > keys[b] or (keys[a] == keys[b] and a > b)
+
+
+@njit(nogil=True)
+def _sink(order, at, size, keys):
+    """Move the index at `at` down a heap whose root sorts last."""
+    index = order[at]
+    while True:
+        child = 2 * at + 1
+        if child >= size:
+            break
+        if child + 1 < size and _after(order[child + 1], order[child], keys):
+            child += 1
+        if not _after(order[child], index, keys):
+            break
+        order[at] = order[child]
+        at = child
+    order[at] = index
+
+
+@njit(nogil=True)
+def sort_by_key(order, keys):
+    """Sort the indices in `order` in place: by `keys[index]`, then index. Heapsort."""
+    size = order.size
+    for at in range(size // 2 - 1, -1, -1):
+        _sink(order, at, size, keys)
+    for last in range(size - 1, 0, -1):
+        order[0], order[last] = order[last], order[0]
+        _sink(order, 0, last, keys)

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import settings
 
 settings.register_profile("dev", deadline=None, print_blob=True, max_examples=50)
-settings.register_profile("ci", deadline=None, print_blob=True, max_examples=200)
+# The same examples in every run of CI: a change is judged by them, not by luck. Search with dev.
+settings.register_profile("ci", deadline=None, print_blob=True, max_examples=60, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "dev")
 
 

@@ -18,7 +18,7 @@ from tests.loaders.demo import DemoDataset, demo_cost_model, demo_records
 from tests.loaders.tiny_model import TinyModel
 
 LIMITS = Limits(max_tokens=448, max_patches=448, max_images=8)
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = 240
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,66 @@
+"""Samples in order of length, and packing in the order given."""
+
+import numpy as np
+from numba import njit
+
+__all__ = ["longest_first", "next_fit"]
+
+
+@njit(nogil=True)
+def longest_first(lengths, longest):
+    """Counting sort: (ids longest first, then ascending; distinct lengths descending; counts).
+
+    `longest` is the largest length, all are >= 0. O(samples + longest).
+    """
+    place = np.zeros(longest + 1, np.int64)
+    for i in range(lengths.size):
+        place[lengths[i]] += 1
+    distinct = 0
+    for length in range(longest + 1):
+        distinct += place[length] > 0
+    values, counts = np.empty(distinct, np.int64), np.empty(distinct, np.int64)
+    begin, t = 0, 0
+    for length in range(longest, -1, -1):
+        count = place[length]
+        if count > 0:
+            values[t], counts[t] = length, count
+            t += 1
+        place[length] = begin
+        begin += count
+    order = np.empty(lengths.size, np.int64)
+    for i in range(lengths.size):
+        order[place[lengths[i]]] = i
+        place[lengths[i]] += 1
+    return order, values, counts
+
+
+@njit(nogil=True)
+def next_fit(lengths, capacity, padded, amounts, caps):
+    """Where each bin begins if samples keep their order, as offsets.
+
+    A bin is closed for the first sample that does not fit. Amount a of sample i is
+    `amounts[i * caps.size + a]`.
+    """
+    offsets = np.empty(lengths.size + 1, np.int64)
+    used = np.zeros(caps.size, np.int64)
+    num_bins, begin, held = 0, 0, 0
+    for i in range(lengths.size):
+        if padded:
+            after = max(held, lengths[i])
+            fits = after * (i - begin + 1) <= capacity
+        else:
+            after = held + lengths[i]
+            fits = after <= capacity
+        for a in range(caps.size):
+            fits = fits and used[a] + amounts[i * caps.size + a] <= caps[a]
+        if i == 0 or not fits:
+            offsets[num_bins] = i
+            num_bins += 1
+            begin, after = i, lengths[i]
+            for a in range(caps.size):
+                used[a] = 0
+        held = after
+        for a in range(caps.size):
+            used[a] += amounts[i * caps.size + a]
+    offsets[num_bins] = lengths.size
+    return offsets[: num_bins + 1].copy()

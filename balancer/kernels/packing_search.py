@@ -1,0 +1,92 @@
+"""Fewer bins by undoing some of a packing and filling them anew, again and again."""
+
+import numpy as np
+from numba import njit
+
+from balancer.kernels.packing_fill import draw, fill_bins, give, new_stock
+
+__all__ = ["fill_and_search"]
+
+_THIRDS = 8
+
+
+@njit(nogil=True)
+def _undo(stock, contents, end, per_1024, kept, state):
+    """Copy the records that stay to `kept`, give the rest back to the stock.
+
+    Bins with room left are undone, and of the full ones those of about `per_1024` / 1024 of the
+    records, all or a random number. Returns (end of kept, samples, bins, squared room undone).
+    """
+    begin, kept_end, samples, bins, squares = 0, 0, 0, 0, 0.0
+    while begin < end:
+        num, room = contents[begin], contents[begin + 1]
+        stop = begin + 3 + 2 * contents[begin + 2]
+        undone = num if room > 0 else 0
+        if room == 0 and draw(state, 1024) < per_1024:
+            undone = num if draw(state, 2) == 0 else 1 + draw(state, num)
+        if undone > 0:
+            for k in range(begin + 3, stop, 2):
+                give(stock, contents[k], undone * contents[k + 1])
+                samples += undone * contents[k + 1]
+            bins += undone
+            squares += float(undone) * float(room) ** 2
+        if undone < num:
+            kept[kept_end : kept_end + stop - begin] = contents[begin:stop]
+            kept[kept_end] = num - undone
+            kept_end += stop - begin
+        begin = stop
+    return kept_end, samples, bins, squares
+
+
+@njit(nogil=True)
+def _first_fill(stock, lengths, counts, capacity, enough, state):
+    """The best of fills that settle for an end within 0, 1/512 and 1/128 of the capacity."""
+    best, best_end, best_bins = np.empty(4096, np.int64), 0, np.int64(-1)
+    other = np.empty(4096, np.int64)
+    for shift in (62, 9, 7):
+        samples = 0
+        for t in range(lengths.size):
+            give(stock, lengths[t], counts[t])
+            samples += counts[t]
+        other, end, bins, _ = fill_bins(
+            stock, samples, capacity, capacity >> shift, _THIRDS, 1, state, other, 0
+        )
+        if best_bins < 0 or bins < best_bins:
+            best, other = other, best
+            best_end, best_bins = end, bins
+        if best_bins <= enough:
+            break
+    return best, best_end, best_bins
+
+
+@njit(nogil=True)
+def fill_and_search(lengths, counts, capacity, rounds, enough, seed):
+    """Fill bins with look-ahead, then repack parts of them `rounds` times.
+
+    A round is kept if it needs no more bins and, with as many, its room is at least as
+    concentrated (sum of squares). Ends early at `enough` bins. Ruin and recreate (Schrimpf et
+    al., 2000) with fill as the second half. Returns (contents, end, bins).
+    """
+    state = np.array([np.uint64(2 * seed + 1) * np.uint64(0x9E3779B97F4A7C15)])
+    stock = new_stock(lengths[0])
+    contents, end, bins = _first_fill(stock, lengths, counts, capacity, enough, state)
+    other = np.empty(contents.size, np.int64)
+    for _ in range(rounds):
+        if bins <= enough:
+            break
+        if other.size < end:
+            other = np.empty(contents.size, np.int64)
+        kept_end, samples, undone, before = _undo(
+            stock, contents, end, 2 << draw(state, 7), other, state
+        )
+        thirds = _THIRDS if draw(state, 2) == 0 else 8 * _THIRDS
+        settle = 0 if draw(state, 2) == 0 else capacity >> (4 + draw(state, 12))
+        spread = 1 << draw(state, 9)
+        other, other_end, filled, after = fill_bins(
+            stock, samples, capacity, settle, thirds, spread, state, other, kept_end
+        )
+        if filled < undone or (filled == undone and after >= before):
+            bins += filled - undone
+            contents, other = other, contents
+            end = other_end
+    return contents, end, bins

@@ -28,6 +28,9 @@ class MicrobatchFacts:
         step_target_tokens: Supervised tokens of the whole step, over all ranks and microbatches,
             repeats counted and fillers not: what its losses are divided by.
         step_samples: Samples of the whole step, counted likewise.
+        missing_modules: Modules that this microbatch has no work in though another rank's has at
+            the same time; where ranks wait inside modules (FSDP, ZeRO-3), run them on a dummy input
+            with its output times zero.
 
     Example:
         >>> facts = MicrobatchFacts(
@@ -48,6 +51,7 @@ class MicrobatchFacts:
     target_tokens: tuple[int, ...]
     step_target_tokens: int
     step_samples: int
+    missing_modules: tuple[str, ...] = ()
 
     @property
     def is_last(self) -> bool:

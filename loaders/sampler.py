@@ -7,6 +7,7 @@ from torch.utils.data import Sampler
 
 from balancer.cost import CostFunction, evaluate_costs
 from balancer.errors import ArgumentError
+from balancer.modalities import missing_modules
 from balancer.plan import Flag, Plan
 from balancer.planner import EpochPlanner, Illegal, Tail
 from balancer.samples import SampleTable
@@ -143,6 +144,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         step_samples = int((plan.flags != Flag.FILLER).sum())
         step_target_tokens = int(counts.sum())
         ranks = range(dp_size) if self.dp_rank is None else (self.dp_rank,)
+        modules, missing = self.planner.costs.modules, missing_modules(plan, self.planner.costs)
         for index in range(num_microbatches):
             for dp_rank in ranks:
                 cell = index * dp_size + dp_rank
@@ -160,6 +162,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
                     target_tokens=tuple(counts[place].tolist()),
                     step_target_tokens=step_target_tokens,
                     step_samples=step_samples,
+                    missing_modules=tuple(modules[k] for k in np.flatnonzero(missing[cell])),
                 )
                 yield Microbatch(ids, facts)
 

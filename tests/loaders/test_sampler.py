@@ -222,3 +222,16 @@ def test_a_rank_outside_the_topology_is_refused(dp_rank):
 def test_an_epoch_that_is_no_number_is_refused():
     with pytest.raises(ArgumentError, match="epoch is -1"):
         BalancedBatchSampler(make_planner()).set_epoch(-1)
+
+
+def test_facts_name_the_modules_that_another_rank_runs_at_the_same_time():
+    """Two image samples on four ranks: the ranks without one know that they need a dummy."""
+    vision = [0.0] * 8
+    vision[2] = vision[5] = 50.0
+    costs = Costs.from_values([[v, 2.0] for v in vision], modules=("vision", "language"))
+    planner = EpochPlanner(costs, Topology(dp_size=4), global_batch_size=8)
+    batches = list(BalancedBatchSampler(planner))
+    with_image = [any(vision[index] for index in batch) for batch in batches]
+    assert sum(with_image) == 2
+    for batch, has_image in zip(batches, with_image, strict=True):
+        assert batch.facts.missing_modules == (() if has_image else ("vision",))

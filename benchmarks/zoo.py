@@ -1,0 +1,58 @@
+"""Step time of every baseline beside ours; the quick form takes some of the traces."""
+
+from collections.abc import Mapping, Sequence
+
+from balancer.cost import CostFunction
+from balancer.topology import Barrier, Topology
+from benchmarks.measure import Record
+from benchmarks.planners import PlannerChoice
+from benchmarks.step_time import measure_step_time
+from benchmarks.traces import Trace
+
+__all__ = ["measure_zoo"]
+
+
+def measure_zoo(
+    *,
+    name: str,
+    traces: Mapping[str, Trace],
+    quick_traces: Sequence[str],
+    cost: CostFunction,
+    planners: Mapping[str, PlannerChoice],
+    topologies: Mapping[str, Topology],
+    barriers: Sequence[Barrier] | None,
+    samples_per_rank: int,
+    num_steps: int,
+    quick_steps: int,
+    seed: int,
+    quick: bool,
+) -> list[Record]:
+    """Records of `measure_step_time` on all traces, or on a few with few steps.
+
+    Args:
+        name: Name of the experiment in the records.
+        traces: Traces by name.
+        quick_traces: Names of the traces of the quick form.
+        cost: What samples are priced by.
+        planners: Planner choices by name.
+        topologies: Topologies by name.
+        barriers: Barriers to set on each topology; its own when `None`.
+        samples_per_rank: Samples of a step over ranks.
+        num_steps: Steps for each trace, topology and barrier.
+        quick_steps: Steps of the quick form.
+        seed: Seed of the shuffled order.
+        quick: Whether to run the quick form.
+    """
+    chosen = {key: trace for key, trace in traces.items() if not quick or key in quick_traces}
+    return measure_step_time(
+        name=name,
+        traces=chosen,
+        cost=cost,
+        planners=planners,
+        topologies=topologies,
+        barriers=barriers,
+        samples_per_rank=samples_per_rank,
+        num_steps=quick_steps if quick else num_steps,
+        seed=seed,
+        quick=False,
+    )

@@ -1,0 +1,34 @@
+"""The zoo measures every trace, and in its quick form those it is told."""
+
+from balancer.flops.presets import preset
+from balancer.topology import Topology
+from benchmarks.baselines import arrival
+from benchmarks.measure import Record
+from benchmarks.planners import Balanced, Baseline
+from benchmarks.traces import Trace
+from benchmarks.zoo import measure_zoo
+
+
+def _zoo(*, quick: bool) -> list[Record]:
+    return measure_zoo(
+        name="zoo",
+        traces={"one": Trace(name="one"), "two": Trace(name="two")},
+        quick_traces=["two"],
+        cost=preset("qwen2.5-vl-3b"),
+        planners={
+            "balanced": Balanced(),
+            "arrival": Baseline(name="arrival", assign=arrival),
+        },
+        topologies={"small": Topology(dp_size=4, num_microbatches=2)},
+        barriers=["step"],
+        samples_per_rank=16,
+        num_steps=2,
+        quick_steps=1,
+        seed=0,
+        quick=quick,
+    )
+
+
+def test_the_quick_form_takes_the_named_traces_and_fewer_steps() -> None:
+    assert {(r.data, r.n) for r in _zoo(quick=True)} == {("two", 1)}
+    assert {(r.data, r.n) for r in _zoo(quick=False) if r.data != "all"} == {("one", 2), ("two", 2)}

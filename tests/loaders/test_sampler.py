@@ -14,8 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from balancer.cost import Costs
 from balancer.errors import ArgumentError
 from balancer.plan import Flag
+from balancer.planner import EpochPlanner
 from balancer.samples import SampleTable
 from balancer.topology import Limits, Topology
 from loaders.sampler import BalancedBatchSampler

@@ -90,9 +90,14 @@ def media_counts(
         ...              legal=np.array([True, False])).tokens
         array([576,   0])
     """
+    all_legal = bool(legal.all())
 
     def column(values: NDArray[np.int64] | int) -> NDArray[np.int64]:
-        return np.where(legal, values, 0).astype(np.int64)
+        if not all_legal:
+            return np.where(legal, values, 0).astype(np.int64, copy=False)
+        if isinstance(values, np.ndarray) and values.shape == legal.shape:
+            return values.astype(np.int64, copy=False)
+        return np.full(legal.shape, values, np.int64)
 
     return MediaCounts(
         segments=column(segments),

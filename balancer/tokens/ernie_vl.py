@@ -6,10 +6,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
-from balancer.tokens.sizes import checked_images, checked_videos
+from balancer.tokens.sizes import checked_videos
 from balancer.tokens.smart_resize import smart_resize, within_aspect_ratio
 
 __all__ = ["ErnieVL"]
@@ -60,9 +61,9 @@ class ErnieVL(FamilyRule):
         require_positive(self, "max_pixels", "video_fps", "min_frames", "max_frames")
         require_positive(self, "video_min_pixels", "video_max_pixels", "default_fps")
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """One grid an image."""
-        heights, widths = checked_images(heights, widths)
         rows, columns = self._grids(heights, widths, self.min_pixels, self.max_pixels)
         return media_counts(
             segments=1,

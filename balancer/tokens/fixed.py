@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
@@ -45,6 +46,7 @@ class FixedImage(FamilyRule):
         if self.tokens_per_image is not None:
             require_positive(self, "tokens_per_image")
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """The same counts for every image, whatever its size."""
         checked_heights, _ = checked_images(heights, widths)

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_multiple, require_positive
-from balancer.tokens.sizes import checked_images
 
 __all__ = ["Gemma3"]
 
@@ -55,9 +55,9 @@ class Gemma3(FamilyRule):
         require_positive(self, "min_crop_size", "max_crops", "min_ratio")
         require_multiple(self, "image_size", "patch_size")
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """The whole view and the crops of each image."""
-        heights, widths = checked_images(heights, widths)
         views = np.ones_like(heights)
         if self.pan_and_scan:
             views += self._crops(heights, widths)

@@ -6,10 +6,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
-from balancer.tokens.sizes import checked_audio, checked_images, checked_videos
+from balancer.tokens.sizes import checked_audio, checked_videos
 from balancer.tokens.video_frames import stepped_frames
 
 __all__ = ["Gemma4"]
@@ -58,9 +59,9 @@ class Gemma4(FamilyRule):
         require_positive(self, "patch_size", "pooling_size", "max_tokens", "video_max_tokens")
         require_positive(self, "video_frames", "sampling_rate", "max_audio_seconds")
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """One grid an image; illegal where it would shrink to nothing."""
-        heights, widths = checked_images(heights, widths)
         rows, columns, legal = self._pooled_sides(heights, widths, self.max_tokens)
         return self._counts(np.ones_like(rows), rows, columns, legal)
 

@@ -7,11 +7,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.glm_frames import capped_frames, dynamic_frames
 from balancer.tokens.settings import require_positive
-from balancer.tokens.sizes import checked_images, checked_videos
+from balancer.tokens.sizes import checked_videos
 from balancer.tokens.smart_resize import smart_resize, within_aspect_ratio
 
 __all__ = ["GlmSampling", "GlmVL"]
@@ -77,10 +78,10 @@ class GlmVL(FamilyRule):
         """The rule of GLM-4.6V: its frame rate falls with the duration of the video."""
         return cls(**{"family": "glm-4.6v", "sampling": "dynamic", **settings})
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """One grid an image."""
-        heights, widths = checked_images(heights, widths)
-        frames = np.full(heights.size, self.temporal_patch_size)
+        frames = np.array([self.temporal_patch_size])
         return self._counts(frames, heights, widths, self.min_pixels, self.max_pixels, 0)
 
     def videos(
@@ -121,9 +122,10 @@ class GlmVL(FamilyRule):
         step = self.temporal_patch_size
         enough = frames >= step
         frames = np.maximum(frames, step)
-        enlarge = np.maximum(np.maximum(factor / heights, factor / widths), 1.0)
-        heights = (heights * enlarge).astype(np.int64)
-        widths = (widths * enlarge).astype(np.int64)
+        if min(heights.min(initial=factor), widths.min(initial=factor)) < factor:
+            enlarge = np.maximum(np.maximum(factor / heights, factor / widths), 1.0)
+            heights = (heights * enlarge).astype(np.int64)
+            widths = (widths * enlarge).astype(np.int64)
         new_heights, new_widths = smart_resize(
             heights,
             widths,

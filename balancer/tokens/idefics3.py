@@ -6,10 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.kernels.tile_grids import covering_grids
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
-from balancer.tokens.sizes import checked_images, checked_videos
+from balancer.tokens.sizes import checked_videos
 
 __all__ = ["Idefics3"]
 
@@ -76,9 +78,9 @@ class Idefics3(FamilyRule):
         }
         return cls(**{**published, **settings})
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """Tiles and global view of each image."""
-        heights, widths = checked_images(heights, widths)
         rows, columns = self._tile_grids(heights, widths)
         split = (rows > 1) | (columns > 1)
         if not self.split_images:
@@ -124,24 +126,11 @@ class Idefics3(FamilyRule):
         self, heights: NDArray[np.int64], widths: NDArray[np.int64]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Rows and columns of tiles after scaling the longer side."""
-        ratios = widths / heights
-        wide = widths >= heights
-        longest = self.longest_side
-        shortest = np.where(wide, longest / ratios, longest * ratios).astype(np.int64)
-        shortest = np.maximum(shortest + shortest % 2, 1)
-        heights, widths = np.where(wide, shortest, longest), np.where(wide, longest, shortest)
-        if longest > _MAX_SIDE_PIXELS:
-            ratios, wide = widths / heights, widths >= heights
-            longest = _MAX_SIDE_PIXELS
-            shortest = np.where(wide, longest / ratios, longest * ratios).astype(np.int64)
-            shortest = np.maximum(shortest, 1)
-            heights, widths = np.where(wide, shortest, longest), np.where(wide, longest, shortest)
-        ratios, wide = widths / heights, widths >= heights
-        tiles_along = -(-np.where(wide, widths, heights) // self.tile_size)
-        grown = tiles_along * self.tile_size
-        across = np.where(wide, grown / ratios, grown * ratios).astype(np.int64)
-        tiles_across = -(-across // self.tile_size)
-        return np.where(wide, tiles_across, tiles_along), np.where(wide, tiles_along, tiles_across)
+        rows, columns = np.empty_like(heights), np.empty_like(widths)
+        covering_grids(
+            heights, widths, self.longest_side, _MAX_SIDE_PIXELS, self.tile_size, rows, columns
+        )
+        return rows, columns
 
     def _counts(
         self, segments: NDArray[np.int64], tokens: NDArray[np.int64], legal: NDArray[np.bool_]

@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_multiple, require_positive
-from balancer.tokens.sizes import checked_images, checked_videos
+from balancer.tokens.sizes import checked_videos
 from balancer.tokens.tiling import closest_tile_grids
 
 __all__ = ["InternVL"]
@@ -59,9 +60,9 @@ class InternVL(FamilyRule):
                 f"max_tiles is {self.max_tiles}; it must be at least min_tiles, {self.min_tiles}"
             )
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """Tiles and thumbnail of each image."""
-        heights, widths = checked_images(heights, widths)
         columns, rows = closest_tile_grids(
             heights,
             widths,

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.tokens.best_resolution import best_resolutions, checked_pinpoints, unpadded_grids
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_multiple, require_positive
-from balancer.tokens.sizes import checked_images
 
 __all__ = ["LlavaNext"]
 
@@ -52,9 +52,9 @@ class LlavaNext(FamilyRule):
         pairs = checked_pinpoints(self.grid_pinpoints, self.tile_size)
         object.__setattr__(self, "grid_pinpoints", pairs)
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """Base view and tiles of each image."""
-        heights, widths = checked_images(heights, widths)
         canvas_heights, canvas_widths = best_resolutions(heights, widths, self.grid_pinpoints)
         tile_rows = canvas_heights // self.tile_size
         tile_columns = canvas_widths // self.tile_size

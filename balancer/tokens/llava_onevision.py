@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.tokens.best_resolution import best_resolutions, checked_pinpoints, unpadded_grids
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
-from balancer.tokens.sizes import checked_images, checked_videos
+from balancer.tokens.sizes import checked_videos
 from balancer.tokens.video_frames import stepped_frames
 
 __all__ = ["LlavaOnevision"]
@@ -52,9 +53,9 @@ class LlavaOnevision(FamilyRule):
         pairs = checked_pinpoints(self.grid_pinpoints, self.tile_size)
         object.__setattr__(self, "grid_pinpoints", pairs)
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """Base view and tiles of each image."""
-        heights, widths = checked_images(heights, widths)
         side = self.tile_size // self.patch_size
         tiles = np.zeros_like(heights)
         tile_tokens = np.ones_like(heights)

@@ -7,10 +7,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
-from balancer.tokens.sizes import checked_images
 
 __all__ = ["MiniCPMV"]
 
@@ -53,9 +53,9 @@ class MiniCPMV(FamilyRule):
     def __post_init__(self) -> None:
         require_positive(self, "scale_resolution", "patch_size", "max_slices", "merge_size")
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """Overview and slices of each image."""
-        heights, widths = checked_images(heights, widths)
         rows, columns = self._slice_grids(heights, widths)
         sliced = rows > 0
         overview = self._view_grids(

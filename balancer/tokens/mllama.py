@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_multiple, require_positive
-from balancer.tokens.sizes import checked_images
 
 __all__ = ["Mllama"]
 
@@ -43,9 +43,9 @@ class Mllama(FamilyRule):
         require_positive(self, "tile_size", "patch_size", "max_tiles")
         require_multiple(self, "tile_size", "patch_size")
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """One canvas an image."""
-        heights, widths = checked_images(heights, widths)
         rows, columns = self._canvases(heights, widths)
         side = self.tile_size // self.patch_size
         return media_counts(

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_multiple, require_positive
-from balancer.tokens.sizes import checked_images
 from balancer.tokens.tiling import tile_grids
 
 __all__ = ["Ovis2"]
@@ -46,9 +46,9 @@ class Ovis2(FamilyRule):
         require_positive(self, "tile_size", "patch_size", "tokens_per_tile", "max_tiles")
         require_multiple(self, "tile_size", "patch_size")
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """Thumbnail and tiles of each image."""
-        heights, widths = checked_images(heights, widths)
         columns, rows = self._covering_grids(heights, widths)
         tiles = rows * columns
         views = tiles + (tiles > 1)

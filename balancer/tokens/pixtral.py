@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
-from balancer.tokens.sizes import checked_images
 
 __all__ = ["Pixtral", "PixtralPipeline"]
 
@@ -60,9 +60,9 @@ class Pixtral(FamilyRule):
         """
         return cls(**{"patch_size": 14, "max_image_size": 1540, "merge_size": 2, **settings})
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """Rows of tokens of each image; illegal where a side would shrink to nothing."""
-        heights, widths = checked_images(heights, widths)
         limit = self.max_image_size
         shrink = np.maximum(np.maximum(heights / limit, widths / limit), 1.0)
         unit = self.patch_size * self.merge_size

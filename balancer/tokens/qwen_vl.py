@@ -7,10 +7,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
-from balancer.tokens.sizes import checked_images, checked_videos
+from balancer.tokens.sizes import checked_videos
 from balancer.tokens.smart_resize import smart_resize, within_aspect_ratio
 from balancer.tokens.video_frames import (
     evenly_spaced_frames,
@@ -135,9 +136,9 @@ class QwenVL(FamilyRule):
             }
         return cls(**{**published, **settings})
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """One grid an image."""
-        heights, widths = checked_images(heights, widths)
         factor = self.patch_size * self.merge_size
         new_heights, new_widths = smart_resize(
             heights,

@@ -6,10 +6,10 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.tokens.blocks import in_blocks
 from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
-from balancer.tokens.sizes import checked_images
 
 __all__ = ["Siglip2"]
 
@@ -43,9 +43,9 @@ class Siglip2(FamilyRule):
     def __post_init__(self) -> None:
         require_positive(self, "patch_size", "max_patches")
 
+    @in_blocks
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """One grid an image, its scale found by bisection as published."""
-        heights, widths = checked_images(heights, widths)
         low = np.full(heights.size, _SMALLEST_SCALE)
         high = np.full(heights.size, _LARGEST_SCALE)
         while (searching := high - low >= _SCALE_STEP).any():

@@ -81,7 +81,8 @@ def _integers(name: str, values: ArrayLike, largest: int) -> NDArray[np.int64]:
             f"{name} has shape {array.shape} and dtype {array.dtype}; "
             "it must be a one-dimensional array of integers"
         )
-    _refuse_first(name, array, (array >= 1) & (array <= largest), f"from 1 to {largest}")
+    if array.min() < 1 or array.max() > largest:
+        _refuse_first(name, array, (array >= 1) & (array <= largest), f"from 1 to {largest}")
     return np.ascontiguousarray(array, np.int64)
 
 

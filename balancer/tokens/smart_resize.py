@@ -3,6 +3,8 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.kernels.smart_resize import resize_sides
+
 __all__ = ["MAX_ASPECT_RATIO", "smart_resize", "within_aspect_ratio"]
 
 MAX_ASPECT_RATIO = 200
@@ -16,9 +18,8 @@ def within_aspect_ratio(heights: NDArray[np.int64], widths: NDArray[np.int64]) -
         >>> within_aspect_ratio(np.array([1, 1]), np.array([200, 201]))
         array([ True, False])
     """
-    longest = np.maximum(heights, widths)
     shortest = np.maximum(np.minimum(heights, widths), 1)
-    within: NDArray[np.bool_] = longest / shortest <= MAX_ASPECT_RATIO
+    within: NDArray[np.bool_] = np.maximum(heights, widths) <= MAX_ASPECT_RATIO * shortest
     return within
 
 
@@ -58,19 +59,19 @@ def smart_resize(
         ...              max_pixels=12845056)
         (array([1092]), array([1932]))
     """
-    rounded_heights = np.maximum(smallest_side, np.rint(heights / factor) * factor)
-    rounded_widths = np.maximum(smallest_side, np.rint(widths / factor) * factor)
-    pixels = frames * heights * widths
-    shrink = np.sqrt(pixels / max_pixels)
-    grow = np.sqrt(min_pixels / pixels)
-    # The two forms guard opposite ends: one the rounding above, the other the shrinking here.
-    smallest_shrunk = 0 if smallest_side else factor
-    shrunk_heights = np.maximum(smallest_shrunk, np.floor(heights / shrink / factor) * factor)
-    shrunk_widths = np.maximum(smallest_shrunk, np.floor(widths / shrink / factor) * factor)
-    grown_heights = np.ceil(heights * grow / factor) * factor
-    grown_widths = np.ceil(widths * grow / factor) * factor
-    rounded_pixels = rounded_frames * rounded_heights * rounded_widths
-    choices = [rounded_pixels > max_pixels, rounded_pixels < min_pixels]
-    new_heights = np.select(choices, [shrunk_heights, grown_heights], rounded_heights)
-    new_widths = np.select(choices, [shrunk_widths, grown_widths], rounded_widths)
-    return new_heights.astype(np.int64), new_widths.astype(np.int64)
+    new_heights, new_widths = np.empty_like(heights), np.empty_like(widths)
+    resize_sides(
+        heights,
+        widths,
+        np.atleast_1d(np.asarray(frames, np.int64)),
+        np.atleast_1d(np.asarray(rounded_frames, np.int64)),
+        np.atleast_1d(np.asarray(min_pixels, np.float64)),
+        np.atleast_1d(np.asarray(max_pixels, np.float64)),
+        float(factor),
+        float(smallest_side),
+        # The two forms guard opposite ends: one the rounding, the other the shrinking.
+        0.0 if smallest_side else float(factor),
+        new_heights,
+        new_widths,
+    )
+    return new_heights, new_widths

@@ -5,14 +5,15 @@ import numpy as np
 from balancer.calibrate import Measurements, calibrate
 from balancer.monitoring.shifts import ShiftDetector
 from benchmarks.measure import Record
+from benchmarks.pricing_records import pricing_record
 
-__all__ = ["measure_pricing_known"]
+__all__ = ["known_records"]
 
 _TRUTH = {"patches": 2e-3, "patches_squared": 1e-6, "constant": 5.0}
 
 
-def measure_pricing_known(
-    *, name: str, num_seeds: int = 50, num_samples: int = 1_000_000, quick: bool = False
+def known_records(
+    name: str, *, num_seeds: int = 50, num_samples: int = 1_000_000, quick: bool = False
 ) -> list[Record]:
     """Worst coefficient under noise and outliers, and how soon a switch of the stream is found.
 
@@ -26,7 +27,7 @@ def measure_pricing_known(
         num_samples: Samples of the unchanged stream.
         quick: Fewer of all.
     """
-    seeds, samples = (10, 100_000) if quick else (num_seeds, num_samples)
+    seeds, samples = (4, 50_000) if quick else (num_seeds, num_samples)
     records = []
     for planner, filtered in (("two filters", True), ("no filter", False)):
         errors = [_worst_error(seed, filtered) for seed in range(seeds)]
@@ -34,14 +35,17 @@ def measure_pricing_known(
             ("coefficient_error_median", float(np.median(errors))),
             ("coefficient_error_worst", max(errors)),
         ):
-            records.append(_record(name, "known times", planner, metric, value, "ratio", seeds))
+            records.append(pricing_record(name, "known times", planner, metric, value, n=seeds))
     delays = [_delay(seed) for seed in range(seeds)]
     alarms = _false_alarms(samples)
-    records += [
-        _record(name, "switch", "monitor", "delay_worst", max(delays), "samples", seeds),
-        _record(name, "mixture", "monitor", "false_alarms", alarms, "alarms", samples),
+    worst = max(delays)
+    return [
+        *records,
+        pricing_record(name, "switch", "monitor", "delay_worst", worst, unit="samples", n=seeds),
+        pricing_record(
+            name, "mixture", "monitor", "false_alarms", alarms, unit="alarms", n=samples
+        ),
     ]
-    return records
 
 
 def _worst_error(seed: int, filtered: bool) -> float:
@@ -88,12 +92,3 @@ def _false_alarms(num_samples: int, batch: int = 8) -> int:
             alarms += 1
             detector.reset()
     return alarms
-
-
-def _record(
-    name: str, data: str, planner: str, metric: str, value: float, unit: str, num: int
-) -> Record:
-    return Record(
-        experiment=name, data=data, planner=planner, topology="none", barrier="none",
-        metric=metric, value=float(value), unit=unit, n=num,
-    )  # fmt: skip

@@ -3,18 +3,18 @@
 import io
 import time
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.calibration.quality import held_out_rows
 from balancer.prep import PrepFeatures, fit_prep, resized_sizes
 from balancer.probing import MediaFiles, probe
 from balancer.tokens import token_rule
-from benchmarks.measure import Record, versions
+from benchmarks.pricing_records import Predicted
 
-__all__ = ["PREDICTORS", "PrepTimes", "measure_prep", "prep_records", "prep_seconds"]
+__all__ = ["PREDICTORS", "PrepTimes", "measure_prep", "prep_predictions", "prep_seconds"]
 
 _FLOAT = NDArray[np.float64]
 _FAMILY = "qwen2.5-vl"
@@ -42,41 +42,39 @@ class PrepTimes:
     seconds: _FLOAT
 
 
-def prep_records(
-    folder: str | Path, *, name: str = "pricing", repeats: int = 9, splits: int = 10, quick: bool
-) -> list[Record]:
-    """Held-out errors of the prep model, beside bytes alone and pixels alone.
+def prep_predictions(
+    folder: str | Path, *, repeats: int = 9, splits: int = 10, quick: bool = False
+) -> list[Predicted]:
+    """The prep model, bytes alone and pixels alone on images that they were not fitted to.
 
     Fits on half of the images and predicts the other half, `splits` times with other halves.
 
     Args:
         folder: Folder of images.
-        name: Name of the experiment in the records.
         repeats: Times each image is prepared; passes over all images, so that a slow moment of
             the machine hits no image in most of its repeats.
-        splits: Random halves; the errors are means over them, the worst is a record too.
-        quick: Three repeats.
+        splits: Random halves.
+        quick: One repeat of every other image.
     """
-    times = measure_prep(folder, repeats=3 if quick else repeats)
-    records = []
+    times = measure_prep(folder, repeats=1 if quick else repeats, every=2 if quick else 1)
+    return [_split(times, seed) for seed in range(splits)]
+
+
+def _split(times: PrepTimes, seed: int) -> Predicted:
+    aside = held_out_rows(len(times.seconds), 0.5, seed)
+    predicted = {}
     for predictor, amounts in PREDICTORS.items():
         features = times.features.only(*amounts) if amounts else times.features
-        held_out = [fit_prep(features, times.seconds, seed=seed).held_out for seed in range(splits)]
-        errors = [quality.mape for quality in held_out]
-        for metric, value in (
-            ("mape_heldout", float(np.mean(errors))),
-            ("mape_heldout_worst", float(np.max(errors))),
-            ("spearman_heldout", float(np.mean([quality.spearman for quality in held_out]))),
-        ):
-            records.append(_record(name, predictor, metric, value, len(times.seconds) // 2, times))
-    total = float(times.seconds.sum())
-    records.append(_record(name, "measured", "prep_seconds", total, len(times.seconds), times, "s"))
-    return records
+        model = fit_prep(features.select(~aside), times.seconds[~aside], held_out=0.1)
+        predicted[predictor] = model.predict(features.select(aside))
+    data = f"prep of {len(times.seconds)} images"
+    return Predicted(data=data, seconds=times.seconds[aside], predicted=predicted)
 
 
-def measure_prep(folder: str | Path, *, repeats: int) -> PrepTimes:
-    """CPU seconds of every image of a folder, resized as the processor of Qwen2.5-VL does."""
-    files = probe(folder, progress=False)
+def measure_prep(folder: str | Path, *, repeats: int, every: int = 1) -> PrepTimes:
+    """CPU seconds of the images of a folder, resized as the processor of Qwen2.5-VL does."""
+    images = sorted(path for path in Path(folder).iterdir() if path.is_file())[::every]
+    files = probe(images, progress=False)
     tall, wide = resized_sizes(token_rule(_FAMILY), files.heights, files.widths, patch_size=_PATCH)
     paths = [str(path) for path in files.paths]
     seconds = np.empty((repeats, len(paths)))
@@ -106,26 +104,3 @@ def prep_seconds(path: str, height: int, width: int) -> float:
     values /= 0.5
     np.ascontiguousarray(values.transpose(2, 0, 1))
     return time.thread_time() - started
-
-
-def _record(
-    name: str,
-    predictor: str,
-    metric: str,
-    value: float,
-    n: int,
-    times: PrepTimes,
-    unit: str = "ratio",
-) -> Record:
-    return Record(
-        experiment=name,
-        data=f"{len(times.files)}_images",
-        planner=predictor,
-        topology="one_core",
-        barrier="none",
-        metric=metric,
-        value=value,
-        unit=unit,
-        n=n,
-        versions=versions() | {"pillow": version("pillow")},
-    )

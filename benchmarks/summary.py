@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from benchmarks.measure import Record, hardware
+from benchmarks.pricing_tables import pricing_tables
 
 __all__ = ["markdown", "tables"]
 
@@ -17,6 +18,8 @@ def tables(records: Sequence[Record]) -> str:
         lines += [f"# {experiment}", ""]
         if any(record.metric == _OVER for record in own):
             lines += _step_time_tables(own)
+        elif experiment == "pricing":
+            lines += pricing_tables(own)
         else:
             lines += _flat_table(own)
     return "\n".join(lines)

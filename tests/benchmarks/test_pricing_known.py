@@ -1,10 +1,10 @@
 """The filter and the monitor keep what they promise, on a few seeds."""
 
-from benchmarks.pricing_known import measure_pricing_known
+from benchmarks.pricing_known import known_records
 
 
 def test_known_truths_are_found() -> None:
-    records = measure_pricing_known(name="e", num_seeds=4, num_samples=20_000)
+    records = known_records("e", num_seeds=4, num_samples=20_000)
     values = {(r.planner, r.metric): r.value for r in records}
     assert values["two filters", "coefficient_error_worst"] < 0.05
     assert values["no filter", "coefficient_error_median"] > 0.1

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,11 +9,12 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks import pricing_times
+from benchmarks.pricing_records import heldout_records
 from benchmarks.pricing_times import (
     DECODER,
     VIT,
-    measure_pricing_times,
     time_decoder,
+    time_predictions,
     time_vit,
 )
 from benchmarks.tiny_models import Decoder, VisionTransformer
@@ -33,19 +33,20 @@ def test_samples_packed_together_do_not_see_each_other() -> None:
 
 
 def test_every_predictor_is_judged_on_the_same_held_out_shapes(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """With times that follow from the shapes, so that the result does not hang on the machine."""
 
     def seconds_of(calls: Sequence[partial[None]], rounds: int) -> NDArray[np.float64]:
         lengths = [np.array(call.args[2], float) for call in calls]
-        return np.array([0.01 + sum(1e-3 + 1e-5 * n + 2e-8 * n**2) for n in lengths])
+        return np.array([0.01 + sum(1e-3 + 1e-5 * n + 2e-8 * n**2 for n in one) for one in lengths])
 
     monkeypatch.setattr(pricing_times, "_median_rounds", seconds_of)
-    threads = torch.get_num_threads()
-    figure = tmp_path / "times.png"
-    records = measure_pricing_times(name="e", num_shapes=60, quick=True, figure=str(figure))
-    assert torch.get_num_threads() == threads
+    panels = time_predictions(quick=True)
+    assert [panel.data for panel in panels] == ["vit", "decoder"]
+    for panel in panels:
+        assert {len(seconds) for seconds in panel.predicted.values()} == {len(panel.seconds)}
+    records = [record for panel in panels for record in heldout_records("e", [panel])]
     values = {(r.data, r.planner, r.metric): r.value for r in records}
     assert set(values) == {
         (data, predictor, metric)
@@ -57,11 +58,10 @@ def test_every_predictor_is_judged_on_the_same_held_out_shapes(
     assert values["vit", "calibrated", "mape_heldout"] < 1e-6
     assert values["vit", "calibrated", "spearman_heldout"] == 1.0
     assert values["decoder", "tokens_only", "mape_heldout"] > 0.1
-    assert (tmp_path / "times_vit.png").is_file()
-    assert (tmp_path / "times_decoder.csv").is_file()
 
 
 def test_real_calls_are_timed_and_their_amounts_counted() -> None:
+    threads = torch.get_num_threads()
     vit = time_vit(3, 1, largest=144, seed=1).measurements
     decoder = time_decoder(3, 1, largest=64, seed=1).measurements
     assert (vit.seconds["vision"] > 0).all()
@@ -69,3 +69,4 @@ def test_real_calls_are_timed_and_their_amounts_counted() -> None:
     assert (vit.amounts["images"] >= 1).all()
     assert (vit.amounts["patches"] >= 64 * vit.amounts["images"]).all()
     assert (decoder.amounts["tokens_squared"] <= decoder.amounts["tokens"] ** 2).all()
+    assert torch.get_num_threads() == threads

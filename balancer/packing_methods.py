@@ -25,7 +25,9 @@ _INT = NDArray[np.int64]
 _MOST_INDEXED = 2**22  # lengths with a place of their own in an index
 _ROUNDS = 100  # of search for each unit of effort with one capacity
 _REPACKS = 1000  # and with several
+_THIRDS = 8
 _COLUMNS = 64
+_SEED = np.uint64(0x9E3779B97F4A7C15)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,9 @@ def pack_one_capacity(problem: PackingProblem, method: Method, effort: int) -> B
         indexed = values[-1] > 0 and problem.longest <= _MOST_INDEXED
         if effort > 0 and groups[2] > least and indexed:
             rounds = (effort - 1) * _ROUNDS
-            contents, end, num_bins = fill_and_search(values, counts, capacity, rounds, least, 0)
+            contents, end, num_bins = fill_and_search(
+                values, counts, capacity, _THIRDS, rounds, least, np.array([_SEED])
+            )
             if num_bins < groups[2]:
                 groups = contents_as_groups(contents, end, values, counts)
     ids, offsets = write_ids(*groups, order)
@@ -122,12 +126,15 @@ def pack_rows(problem: PackingProblem) -> Bins:
     return Bins(ids=by_length, offsets=offsets, least=least)
 
 
-def _sorted(lengths: _INT, longest: int) -> tuple[_INT, _INT, _INT]:
+def _sorted(lengths: _INT, longest: int) -> tuple[NDArray[np.signedinteger], _INT, _INT]:
     """(positions longest first, distinct lengths descending, how often each occurs)."""
+    # Half the memory to go through, where that is enough.
+    dtype: type[np.signedinteger] = np.int32 if len(lengths) < 2**31 else np.int64
     if longest <= max(2**16, 4 * len(lengths)):
-        order, values, counts = longest_first(lengths, longest)
+        order = np.empty(len(lengths), dtype)
+        values, counts = longest_first(lengths, longest, order)
         return order, values, counts
-    order = stable_order(longest - lengths)
+    order = stable_order(longest - lengths).astype(dtype)
     values, counts = np.unique(lengths, return_counts=True)
     return order, values[::-1].copy(), counts[::-1].astype(np.int64)
 
@@ -152,7 +159,7 @@ def _balanced(
     column = (other * ((_COLUMNS - 1) / max(other.max(), 1e-300))).astype(np.int64)
     by_column = np.lexsort((-shares[:, 0], column))
     balanced, places = np.empty_like(bins), np.empty_like(bins)
-    state = np.ones(1, np.uint64)
+    state = np.array([_SEED])
     made = int(
         balanced_fill(by_share, by_column, column, amounts, caps, 0.0, state, places, balanced)
     )
@@ -163,7 +170,7 @@ def _balanced(
         num_bins = int(
             repack(
                 bins, num_bins, _ranks(by_share), _ranks(by_column), column, amounts, caps,
-                (total / total.max()) ** 8, (effort - 1) * _REPACKS, least, 0,
+                (total / total.max()) ** 8, (effort - 1) * _REPACKS, least, state,
             )
         )  # fmt: skip
     return bins, num_bins

@@ -143,7 +143,8 @@ def best_fit_decreasing(lengths, counts, capacity, shift):
     words = np.zeros(num_words(size), np.int64)
     summary = np.zeros(num_words(words.size), np.int64)
     heads, tails = np.empty(size, np.int64), np.empty(size, np.int64)
-    groups, g, num_bins, item = empty_groups(), 0, 0, 0
+    groups = empty_groups()
+    g, num_bins, item = np.int64(0), np.int64(0), np.int64(0)  # not literals: one compilation
     shortest = lengths[-1] if lengths.size else 0
     for t in range(lengths.size):
         length, count = lengths[t], counts[t]
@@ -195,7 +196,8 @@ def first_fit_decreasing(lengths, counts, capacity):
     while leaves < min(num_samples, 2 * total // max(1, capacity) + 1) + 1:
         leaves *= 2
     tree, group_at = np.full(2 * leaves, -1, np.int64), np.empty(leaves, np.int64)
-    groups, g, num_bins, item = empty_groups(), 0, 0, 0
+    groups = empty_groups()
+    g, num_bins, item = np.int64(0), np.int64(0), np.int64(0)  # not literals: one compilation
     for t in range(lengths.size):
         length, count = lengths[t], counts[t]
         while count > 0:

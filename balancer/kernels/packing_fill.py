@@ -22,6 +22,7 @@ from balancer.kernels.packing_groups import (
     ROOM,
     SIZE,
     WIDTH,
+    copied,
 )  # fmt: skip
 from balancer.kernels.packing_index import add, discard, next_member, num_words
 
@@ -177,9 +178,7 @@ def fill_bins(stock, samples, capacity, enough, thirds, spread, state, contents,
     while samples > 0:
         longest = _longest_within(stock, longest)
         if end + most > contents.size:
-            larger = np.empty(2 * contents.size + most, np.int64)
-            larger[:end] = contents[:end]
-            contents = larger
+            contents = copied(contents, end, 2 * contents.size + most)
         begin = end
         end = _fill_one(stock, contents, begin, longest, capacity, enough, thirds, spread, state)
         more = samples

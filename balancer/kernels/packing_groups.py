@@ -9,8 +9,8 @@ import numpy as np
 from numba import njit
 
 __all__ = [
-    "BASE", "COPIES", "FIRST", "NEXT", "NUM", "PARENT", "ROOM", "SIZE", "WIDTH", "empty_groups",
-    "with_room_for_two", "write_ids",
+    "BASE", "COPIES", "FIRST", "NEXT", "NUM", "PARENT", "ROOM", "SIZE", "WIDTH", "copied",
+    "empty_groups", "with_room_for_two", "write_ids",
 ]  # fmt: skip
 
 PARENT = 0  # row of the group this one came from, or -1
@@ -31,13 +31,20 @@ def empty_groups():
 
 
 @njit(nogil=True)
+def copied(array, end, size):
+    """An array of `size` that begins like `array` does up to `end`."""
+    larger = np.empty(size, np.int64)
+    for k in range(end):  # a slice assignment takes seconds to compile
+        larger[k] = array[k]
+    return larger
+
+
+@njit(nogil=True)
 def with_room_for_two(groups, num_groups):
     """The same groups with space for at least two more."""
     if (num_groups + 2) * WIDTH <= groups.size:
         return groups
-    larger = np.empty(2 * groups.size, np.int64)
-    larger[: groups.size] = groups
-    return larger
+    return copied(groups, num_groups * WIDTH, 2 * groups.size)
 
 
 @njit(nogil=True)
@@ -46,23 +53,24 @@ def write_ids(groups, num_groups, num_bins, order):
 
     `order` has the ids longest first. Returns (ids, offsets).
     """
-    last = np.empty(num_bins, np.int64)
-    for g in range(num_groups):
-        row = g * WIDTH
-        for b in range(groups[row + FIRST], groups[row + FIRST] + groups[row + NUM]):
-            last[b] = row
     offsets = np.empty(num_bins + 1, np.int64)
     offsets[0] = 0
-    ids = np.empty(order.size, np.int64)
+    for g in range(num_groups):
+        first = groups[g * WIDTH + FIRST]
+        for b in range(first, first + groups[g * WIDTH + NUM]):
+            offsets[b + 1] = groups[g * WIDTH + SIZE]
     for b in range(num_bins):
-        row = last[b]
-        end = offsets[b] + groups[row + SIZE]
-        offsets[b + 1] = end
-        while row >= 0:
-            copies = groups[row + COPIES]
-            begin = groups[row + BASE] + b * copies
-            end -= copies
-            for k in range(copies):
-                ids[end + k] = order[begin + k]
-            row = groups[row + PARENT]
+        offsets[b + 1] += offsets[b]
+    ids = np.empty(order.size, np.int64)
+    for g in range(num_groups):
+        first = groups[g * WIDTH + FIRST]
+        for b in range(first, first + groups[g * WIDTH + NUM]):
+            row, end = g * WIDTH, offsets[b + 1]
+            while row >= 0:
+                copies = groups[row + COPIES]
+                begin = groups[row + BASE] + b * copies
+                end -= copies
+                for k in range(copies):
+                    ids[end + k] = order[begin + k]
+                row = groups[row + PARENT]
     return ids, offsets

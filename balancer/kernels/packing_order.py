@@ -7,10 +7,11 @@ __all__ = ["longest_first", "next_fit"]
 
 
 @njit(nogil=True)
-def longest_first(lengths, longest):
-    """Counting sort: (ids longest first, then ascending; distinct lengths descending; counts).
+def longest_first(lengths, longest, order):
+    """Counting sort: writes the ids, longest first and then ascending, to `order`.
 
-    `longest` is the largest length, all are >= 0. O(samples + longest).
+    Returns (distinct lengths descending, counts). `longest` is the largest length, all are >= 0.
+    O(samples + longest).
     """
     place = np.zeros(longest + 1, np.int64)
     for i in range(lengths.size):
@@ -27,11 +28,10 @@ def longest_first(lengths, longest):
             t += 1
         place[length] = begin
         begin += count
-    order = np.empty(lengths.size, np.int64)
     for i in range(lengths.size):
         order[place[lengths[i]]] = i
         place[lengths[i]] += 1
-    return order, values, counts
+    return values, counts
 
 
 @njit(nogil=True)

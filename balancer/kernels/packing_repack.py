@@ -69,14 +69,13 @@ def _close_gap(bins, b, last, first, after, spare):
 
 @njit(nogil=True)
 def repack(bins, num_bins, share_rank, column_rank, column, amounts, caps, weights, rounds, enough,
-           seed):  # fmt: skip
+           state):  # fmt: skip
     """Change `bins` in place, `rounds` times some random bins at once; returns how many are left.
 
     Each time the samples of up to 40 bins are filled anew with noise. Kept are fewer bins, or as
     many with the room left in fewer of them. Ranks are the places of each sample in the orders
     that `balanced_fill` takes. Bins keep numbers without gaps.
     """
-    state = np.array([np.uint64(2 * seed + 1) * np.uint64(0x9E3779B97F4A7C15)])
     first, after = np.full(num_bins, -1, np.int64), np.empty(bins.size, np.int64)
     spare = np.full(num_bins, weights.sum())
     for item in range(bins.size):

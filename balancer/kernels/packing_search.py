@@ -1,4 +1,7 @@
-"""Fewer bins by undoing some of a packing and filling them anew, again and again."""
+"""Fewer bins by undoing some of a packing and filling them anew, again and again.
+
+Numbers that are passed on are int64 and not literals, for which callees would be compiled again.
+"""
 
 import numpy as np
 from numba import njit
@@ -6,8 +9,6 @@ from numba import njit
 from balancer.kernels.packing_fill import draw, fill_bins, give, new_stock
 
 __all__ = ["fill_and_search"]
-
-_THIRDS = 8
 
 
 @njit(nogil=True)
@@ -31,25 +32,26 @@ def _undo(stock, contents, end, per_1024, kept, state):
             bins += undone
             squares += float(undone) * float(room) ** 2
         if undone < num:
-            kept[kept_end : kept_end + stop - begin] = contents[begin:stop]
             kept[kept_end] = num - undone
+            for k in range(1, stop - begin):
+                kept[kept_end + k] = contents[begin + k]
             kept_end += stop - begin
         begin = stop
     return kept_end, samples, bins, squares
 
 
 @njit(nogil=True)
-def _first_fill(stock, lengths, counts, capacity, enough, state):
+def _first_fill(stock, lengths, counts, capacity, thirds, enough, state):
     """The best of fills that settle for an end within 0, 1/512 and 1/128 of the capacity."""
     best, best_end, best_bins = np.empty(4096, np.int64), 0, np.int64(-1)
     other = np.empty(4096, np.int64)
     for shift in (62, 9, 7):
-        samples = 0
+        samples, none, plain = np.int64(0), np.int64(0), np.int64(1)  # not literals, see below
         for t in range(lengths.size):
             give(stock, lengths[t], counts[t])
             samples += counts[t]
         other, end, bins, _ = fill_bins(
-            stock, samples, capacity, capacity >> shift, _THIRDS, 1, state, other, 0
+            stock, samples, capacity, capacity >> shift, thirds, plain, state, other, none
         )
         if best_bins < 0 or bins < best_bins:
             best, other = other, best
@@ -60,16 +62,16 @@ def _first_fill(stock, lengths, counts, capacity, enough, state):
 
 
 @njit(nogil=True)
-def fill_and_search(lengths, counts, capacity, rounds, enough, seed):
+def fill_and_search(lengths, counts, capacity, thirds, rounds, enough, state):
     """Fill bins with look-ahead, then repack parts of them `rounds` times.
 
     A round is kept if it needs no more bins and, with as many, its room is at least as
     concentrated (sum of squares). Ends early at `enough` bins. Ruin and recreate (Schrimpf et
-    al., 2000) with fill as the second half. Returns (contents, end, bins).
+    al., 2000) with fill as the second half. `thirds` lengths are tried as the third of an end.
+    Returns (contents, end, bins).
     """
-    state = np.array([np.uint64(2 * seed + 1) * np.uint64(0x9E3779B97F4A7C15)])
     stock = new_stock(lengths[0])
-    contents, end, bins = _first_fill(stock, lengths, counts, capacity, enough, state)
+    contents, end, bins = _first_fill(stock, lengths, counts, capacity, thirds, enough, state)
     other = np.empty(contents.size, np.int64)
     for _ in range(rounds):
         if bins <= enough:
@@ -79,11 +81,11 @@ def fill_and_search(lengths, counts, capacity, rounds, enough, seed):
         kept_end, samples, undone, before = _undo(
             stock, contents, end, 2 << draw(state, 7), other, state
         )
-        thirds = _THIRDS if draw(state, 2) == 0 else 8 * _THIRDS
-        settle = 0 if draw(state, 2) == 0 else capacity >> (4 + draw(state, 12))
-        spread = 1 << draw(state, 9)
+        tried = thirds if draw(state, 2) == 0 else 8 * thirds
+        settle = capacity >> (4 + draw(state, 12) if draw(state, 2) else np.int64(62))
+        spread = np.int64(1) << draw(state, 9)
         other, other_end, filled, after = fill_bins(
-            stock, samples, capacity, settle, thirds, spread, state, other, kept_end
+            stock, samples, capacity, settle, tried, spread, state, other, kept_end
         )
         if filled < undone or (filled == undone and after >= before):
             bins += filled - undone

@@ -1,6 +1,6 @@
 """Candidate placements of a step, and the choice of the best of them."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,11 +12,19 @@ from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ran
 from balancer.kernels.refine import refine
 from balancer.kernels.slots import place_in_slots
 from balancer.kernels.steptime import line_loads, step_value
+from balancer.pipeline_value import pipeline_value
 from balancer.problem import StepProblem
 from balancer.sorting import stable_order
 from balancer.topology import Topology
 
-__all__ = ["Candidate", "given_order", "quantised_time", "solve"]
+__all__ = [
+    "Candidate",
+    "fewest_that_fit",
+    "given_order",
+    "keeps_limits",
+    "quantised_time",
+    "solve",
+]
 
 _PROMISING = 1.01
 """Microbatch barrier: step time over its bound at which no further placement is tried."""
@@ -58,11 +66,13 @@ def given_order(position: NDArray[np.int64], dp_size: int, num_slots: int) -> ND
     return cells
 
 
-def quantised_time(problem: StepProblem, topology: Topology, cells: NDArray[np.int64]) -> int:
-    """Quantised step time of an assignment."""
-    num_groups = int(cells.max()) // topology.dp_size + 1
-    if topology.barrier == "step":
-        num_groups = 1
+def quantised_time(
+    problem: StepProblem, topology: Topology, cells: NDArray[np.int64], num_slots: int
+) -> int:
+    """Quantised step time of an assignment to `num_slots` microbatches of each rank."""
+    if topology.barrier == "pipeline":
+        return pipeline_value(problem, topology, cells, num_slots)
+    num_groups = 1 if topology.barrier == "step" else num_slots
     load = line_loads(cells, problem.costs, problem.num_modules, topology.dp_size, num_groups)
     return int(step_value(load, problem.num_modules, topology.dp_size))
 
@@ -70,22 +80,45 @@ def quantised_time(problem: StepProblem, topology: Topology, cells: NDArray[np.i
 def solve(problem: StepProblem, topology: Topology, step: int) -> tuple[Candidate, int, int, str]:
     """Best candidate for the fewest microbatches that fit, with the lower bound of the step."""
     bound, binds = step_bound(problem, topology)
-    most = topology.max_microbatches or max(problem.num_items, topology.num_microbatches)
-    num_slots = max(topology.num_microbatches, _fewest_slots(problem, topology.dp_size))
-    best = None
+    first = max(topology.num_microbatches, _fewest_slots(problem, topology.dp_size))
+
+    def best_of(num_slots: int) -> Candidate | None:
+        return _best_candidate(problem, topology, num_slots, bound)
+
+    best, num_slots = fewest_that_fit(problem, topology, step, first, 1, best_of)
+    return best, num_slots, bound, binds
+
+
+def fewest_that_fit(
+    problem: StepProblem,
+    topology: Topology,
+    step: int,
+    first: int,
+    stride: int,
+    best_of: Callable[[int], Candidate | None],
+) -> tuple[Candidate, int]:
+    """Best candidate of the first number of microbatches that has one; that number.
+
+    Raises:
+        CapacityError: No allowed number has one; the message says which would.
+    """
+    most = topology.max_microbatches or max(
+        problem.num_items + stride - 1, topology.num_microbatches
+    )
+    best: Candidate | None = None
+    num_slots = first
     while best is None and num_slots <= most:
-        best = _best_candidate(problem, topology, num_slots, bound)
-        num_slots += best is None
+        best = best_of(num_slots)
+        num_slots += stride if best is None else 0
     if best is None:
-        fitting = max(most + 1, num_slots)
-        while _best_candidate(problem, topology, fitting, bound) is None:
-            fitting += 1
+        while best_of(num_slots) is None:
+            num_slots += stride
         raise CapacityError(
             f"the samples of step {step} do not fit {topology.dp_size} ranks x max_microbatches="
-            f"{most} under {topology.limits.given}; set max_microbatches to {fitting} or to None, "
-            "or raise the limits"
+            f"{most} under {topology.limits.given}; set max_microbatches to {num_slots} or to "
+            "None, or raise the limits"
         )
-    return best, num_slots, bound, binds
+    return best, num_slots
 
 
 def _fewest_slots(problem: StepProblem, dp_size: int) -> int:
@@ -107,7 +140,7 @@ def _best_candidate(
         if cells.min() < 0:
             continue
         fill_empty(problem.order, num_slots * topology.dp_size, cells)
-        value = quantised_time(problem, topology, cells)
+        value = quantised_time(problem, topology, cells, num_slots)
         if best is None or value < best.value:
             best = Candidate(name, cells, value)
         if best.value <= (goal if num_groups == 1 else bound * _PROMISING):
@@ -121,8 +154,8 @@ def _best_candidate(
         best = Candidate(best.name, best.cells, int(value))
     if num_slots == topology.num_microbatches:
         cells = given_order(problem.position, topology.dp_size, num_slots)
-        value = quantised_time(problem, topology, cells)
-        if (best is None or value < best.value) and _keeps_limits(problem, topology, cells):
+        value = quantised_time(problem, topology, cells, num_slots)
+        if (best is None or value < best.value) and keeps_limits(problem, topology, cells):
             best = Candidate("given order", cells, value)
     return best
 
@@ -148,8 +181,8 @@ def _placements(
         yield "best fit", place_by_amount(order, *limits, size[0] * size[1])
 
 
-def _keeps_limits(problem: StepProblem, topology: Topology, cells: NDArray[np.int64]) -> bool:
-    """Whether an assignment leaves no microbatch empty and breaks no cap."""
+def keeps_limits(problem: StepProblem, topology: Topology, cells: NDArray[np.int64]) -> bool:
+    """Whether an assignment to `num_microbatches` leaves no microbatch empty and breaks no cap."""
     num_cells = topology.dp_size * topology.num_microbatches
     count = np.bincount(cells, minlength=num_cells)
     if problem.num_items >= num_cells and not count.all():

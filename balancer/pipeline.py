@@ -4,9 +4,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.cost import Costs
+from balancer.errors import ArgumentError
+from balancer.kernels.pipeline import rank_times
+from balancer.pipeline_schedule import pipeline_schedule
+from balancer.pipeline_stages import stage_shares
+from balancer.pipeline_value import peak_in_flight
 from balancer.plan import Plan
+from balancer.topology import Topology
 
-__all__ = ["cell_costs", "step_times"]
+__all__ = ["cell_costs", "step_times", "tokens_in_flight"]
 
 
 def cell_costs(plan: Plan, costs: Costs) -> NDArray[np.float64]:
@@ -25,7 +31,9 @@ def step_times(plan: Plan, costs: Costs) -> NDArray[np.float64]:
 
     Under the step barrier a step takes as long as its dearest rank. Under the microbatch barrier
     ranks wait in every slot: for the dearest microbatch where modules are summed, and once for
-    each module, for the dearest in it, where they run in turn.
+    each module, for the dearest in it, where they run in turn. Under the pipeline barrier a step
+    takes as long as its slowest rank, whose microbatches run through the stages in order, as
+    simulated by `balancer.kernels.pipeline`.
 
     Example:
         >>> from balancer.topology import Topology
@@ -39,6 +47,8 @@ def step_times(plan: Plan, costs: Costs) -> NDArray[np.float64]:
     """
     topology = plan.topology
     cells = cell_costs(plan, costs)
+    if topology.barrier == "pipeline":
+        return _pipeline_times(plan, _stage_loads(cells, topology, costs.modules))
     if topology.barrier == "step" or topology.modules == "summed":
         cells = cells.sum(axis=1, keepdims=True)
     by_slot = cells.reshape(-1, topology.dp_size, cells.shape[1])
@@ -49,4 +59,51 @@ def step_times(plan: Plan, costs: Costs) -> NDArray[np.float64]:
             times[step] = slots.sum(axis=0).max()
         else:
             times[step] = slots.max(axis=1).sum()
+    return times
+
+
+def tokens_in_flight(plan: Plan, costs: Costs) -> NDArray[np.float64]:
+    """Most tokens that a pipeline rank of each data-parallel rank holds at once in each step.
+
+    Float64 `(num_steps, dp_size)`; what `Topology.max_in_flight` limits. Under the padded layout
+    they are those allocated.
+
+    Raises:
+        ArgumentError: The plan is not for the pipeline barrier.
+    """
+    topology = plan.topology
+    if topology.barrier != "pipeline":
+        raise ArgumentError(
+            f"plan is for barrier={topology.barrier!r}; microbatches are in flight together only "
+            'under "pipeline"'
+        )
+    tokens = plan.amounts(costs)["tokens"].reshape(-1, topology.dp_size)
+    peaks = [
+        peak_in_flight(slots.T, topology, len(slots)) / topology.virtual_stages
+        for slots in np.split(tokens, plan.step_slots[1:-1])
+    ]
+    return np.array(peaks)
+
+
+def _stage_loads(
+    cells: NDArray[np.float64], topology: Topology, modules: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """Time of each microbatch in the forward of each stage, then in the backward of each."""
+    stages = cells @ stage_shares(topology, modules).T + topology.microbatch_cost
+    forward = topology.forward_share
+    return np.concatenate([stages * forward, stages * (1.0 - forward)], axis=1)
+
+
+def _pipeline_times(plan: Plan, loads: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Time of the slowest rank in each step."""
+    dp_size = plan.topology.dp_size
+    times = np.zeros(plan.num_steps)
+    for step, slots in enumerate(
+        np.split(loads.reshape(-1, dp_size, loads.shape[1]), plan.step_slots[1:-1])
+    ):
+        schedule = pipeline_schedule(plan.topology, len(slots))
+        by_rank = np.ascontiguousarray(slots.transpose(1, 0, 2)).ravel()
+        times[step] = rank_times(
+            by_rank, dp_size, schedule.lane, schedule.after, schedule.duration, schedule.pp_size
+        ).max()
     return times

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from balancer.cost import Costs
 from balancer.kernels.quantise import largest_total, quantise, share_keys
+from balancer.pipeline_stages import stage_shares
 from balancer.sorting import stable_order
 from balancer.topology import Limits, Topology
 
@@ -28,7 +29,8 @@ class StepProblem:
             module, then by sum of shares, descending, then by sample id.
         ids: Sample id of each item, int64.
         position: Place of each item in the step's given order, int64.
-        num_modules: Cost columns that count apart: modules that run in turn, else one.
+        num_modules: Cost columns that count apart: modules that run in turn; under the pipeline
+            barrier the forward at each stage, then the backward at each; else one.
         costs: Cost of item i in column k at `[i * num_modules + k]`, int64.
         totals: Sum over modules of each item, int64.
         shares: Cost of item i in real module k as a share of the module, int64, all on one scale.
@@ -40,6 +42,8 @@ class StepProblem:
         caps: Most a microbatch may hold of each amount, int64.
         padded: Whether amount 0 is tokens allocated as samples times the longest.
         exponent: Power of two of the cost unit.
+        constants: Under the pipeline barrier, what any microbatch costs in each column on top of
+            its items, int64.
     """
 
     num_items: int
@@ -57,6 +61,7 @@ class StepProblem:
     caps: NDArray[np.int64]
     padded: bool
     exponent: int
+    constants: NDArray[np.int64]
 
     @property
     def by_module(self) -> NDArray[np.int64]:
@@ -78,7 +83,11 @@ def build_problem(
     """
     position = stable_order(given)
     num_modules, values = len(costs.modules), costs.values.ravel()
-    exponent = _exponent(largest_total(values, given, num_modules), len(given))
+    largest, num_terms = largest_total(values, given, num_modules), len(given)
+    if topology.barrier == "pipeline":
+        largest = max(largest, topology.microbatch_cost * topology.num_stages)
+        num_terms += max(len(given), topology.num_microbatches)
+    exponent = _exponent(largest, num_terms)
     quantised = quantise(values, given[position], num_modules, 2.0**-exponent)
     sums = quantised.reshape(-1, num_modules).sum(axis=0)
     scales = 2.0**_COST_BITS / np.maximum(sums, 1)
@@ -90,14 +99,20 @@ def build_problem(
     used = np.flatnonzero(sums) if sums.any() else np.arange(1)
     rows = _rows(quantised, num_modules, dearest_first, used)
     totals = rows.sum(axis=1) if len(used) > 1 else rows[:, 0]
-    in_turn = topology.barrier == "microbatch" and topology.modules == "in_turn"
+    if topology.barrier == "pipeline":
+        columns = _stage_costs(rows, stage_shares(topology, costs.modules)[:, used], topology)
+    elif topology.barrier == "microbatch" and topology.modules == "in_turn":
+        columns = rows
+    else:
+        columns = totals[:, None]
+    in_turn = columns is rows
     amounts, caps = _amounts(costs, given[position], alone[position], topology.limits)
     return StepProblem(
         num_items=len(given),
         ids=given[position],
         position=position,
-        num_modules=len(used) if in_turn else 1,
-        costs=rows.ravel() if in_turn else totals,
+        num_modules=columns.shape[1],
+        costs=columns.ravel(),
         totals=totals,
         shares=_rows(shares, num_modules, dearest_first, used).ravel(),
         num_share_modules=len(used),
@@ -108,6 +123,7 @@ def build_problem(
         caps=caps,
         padded=topology.limits.layout == "padded" and topology.limits.max_tokens is not None,
         exponent=exponent,
+        constants=_stage_constants(topology, exponent),
     )
 
 
@@ -130,6 +146,30 @@ def over_limits(
             if ids.size:
                 over[name] = ids
     return over
+
+
+def _stage_costs(
+    rows: NDArray[np.int64], shares: NDArray[np.float64], topology: Topology
+) -> NDArray[np.int64]:
+    """Cost of each row in the forward of each stage, then in the backward of each, rounded.
+
+    Added up module by module: a matrix product may round differently from machine to machine.
+    """
+    columns = np.zeros((len(rows), 2 * topology.num_stages))
+    for part, factor in enumerate((topology.forward_share, 1.0 - topology.forward_share)):
+        for stage in range(topology.num_stages):
+            for k, share in enumerate(shares[stage]):
+                columns[:, part * topology.num_stages + stage] += rows[:, k] * (share * factor)
+    return np.rint(columns).astype(np.int64)
+
+
+def _stage_constants(topology: Topology, exponent: int) -> NDArray[np.int64]:
+    """Quantised constant of a microbatch in the columns of `_stage_costs`; empty otherwise."""
+    if topology.barrier != "pipeline":
+        return np.zeros(0, np.int64)
+    unit = topology.microbatch_cost * 2.0**-exponent
+    parts = (topology.forward_share * unit, (1.0 - topology.forward_share) * unit)
+    return np.repeat(np.rint(parts).astype(np.int64), topology.num_stages)
 
 
 def _exponent(largest: float, num_items: int) -> int:

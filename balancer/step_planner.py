@@ -9,6 +9,7 @@ from balancer.bounds import Certificate, step_bound
 from balancer.candidates import given_order, quantised_time, solve
 from balancer.cost import Costs
 from balancer.errors import ArgumentError, CapacityError, PlanError
+from balancer.pipeline_planner import solve_pipelines
 from balancer.plan import Flag, Plan
 from balancer.problem import StepProblem, build_problem, over_limits
 from balancer.sorting import stable_order
@@ -36,7 +37,8 @@ def plan_step(
     barrier slots sized by their dearest sample; vector greedy on ranks, then on microbatches;
     greedy on summed costs (longest processing time first: without limits at most 4/3 of the best
     possible under the step barrier; Graham, 1969); best-fit by the tightest limit. The best is
-    refined by moves and swaps, and compared with the given order.
+    refined by moves and swaps, and compared with the given order. Under the pipeline barrier see
+    `balancer.pipeline_planner.solve_pipelines`; a rank runs its microbatches in the plan's order.
 
     Args:
         costs: Costs of the whole dataset, rows by sample id.
@@ -86,11 +88,14 @@ def plan_step(
     if not len(given):
         raise PlanError(f"step {step} has no samples left; nothing can be delivered in it")
     problem = build_problem(costs, given, is_over, topology)
-    best, num_slots, bound, binds = solve(problem, topology, step)
+    find = solve_pipelines if topology.barrier == "pipeline" else solve
+    best, num_slots, bound, binds = find(problem, topology, step)
     given_cells = given_order(problem.position, topology.dp_size, topology.num_microbatches)
     certificate = Certificate(
         step_time=problem.to_cost(best.value),
-        given_time=problem.to_cost(quantised_time(problem, topology, given_cells)),
+        given_time=problem.to_cost(
+            quantised_time(problem, topology, given_cells, topology.num_microbatches)
+        ),
         lower_bound=problem.to_cost(bound),
         binds=binds,
         planner=best.name,
@@ -131,11 +136,11 @@ def plan_from_assignment(
         )
     problem = build_problem(costs, given, np.zeros(len(given), np.bool_), topology)
     placed = assigned[problem.position]
-    bound, binds = step_bound(problem, topology)
+    bound, binds = step_bound(problem, topology, num_slots=num_slots)
     given_cells = given_order(problem.position, topology.dp_size, num_slots)
     certificate = Certificate(
-        step_time=problem.to_cost(quantised_time(problem, topology, placed)),
-        given_time=problem.to_cost(quantised_time(problem, topology, given_cells)),
+        step_time=problem.to_cost(quantised_time(problem, topology, placed, num_slots)),
+        given_time=problem.to_cost(quantised_time(problem, topology, given_cells, num_slots)),
         lower_bound=problem.to_cost(bound),
         binds=binds,
         planner="assignment",

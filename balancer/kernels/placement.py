@@ -11,7 +11,7 @@ from numba import njit
 
 from balancer.kernels.limits import fits, put
 
-__all__ = ["fill_empty", "place_by_amount", "place_on_ranks"]
+__all__ = ["fill_empty", "least_loaded", "place_by_amount", "place_on_ranks"]
 
 
 @njit(nogil=True)
@@ -25,7 +25,7 @@ def _squares(item, shares, num_modules, load, b):
 
 
 @njit(nogil=True)
-def _least_loaded(item, shares, num_modules, load, closed):
+def least_loaded(item, shares, num_modules, load, closed):
     """Open bin where the modules that `item` uses end lowest; then squares, then index.
 
     Compared is the largest resulting load over those modules alone, so that samples without
@@ -74,14 +74,14 @@ def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, am
         for rank in range(dp_size):
             tried[rank] = False
         for _ in range(dp_size):
-            rank = _least_loaded(item, rank_shares, num_rank_modules, rank_load, tried)
+            rank = least_loaded(item, rank_shares, num_rank_modules, rank_load, tried)
             for slot in range(num_slots if caps.size else 0):
                 full[slot] = not fits(
                     item, slot * dp_size + rank, amounts, caps, padded, used, count, longest
                 )
             begin = rank * num_slots * num_modules
             own = cell_load[begin : begin + num_slots * num_modules]
-            slot = _least_loaded(item, shares, num_modules, own, full)
+            slot = least_loaded(item, shares, num_modules, own, full)
             if slot < 0:
                 tried[rank] = True
                 continue

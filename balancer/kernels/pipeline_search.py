@@ -1,0 +1,86 @@
+"""Local search on pipelines: random moves at the slowest rank, each judged by simulation.
+
+Random numbers come from a counter, so the same input gives the same result everywhere.
+"""
+
+import numpy as np
+from numba import njit
+
+from balancer.kernels.limits import put
+from balancer.kernels.pipeline_moves import draw, is_worse, rank_value, try_exchange, try_order
+from balancer.kernels.pipeline_place import cell_loads
+
+__all__ = ["search_pipelines"]
+
+
+@njit(nogil=True)
+def _slowest(excess, times):
+    """Rank of the largest value."""
+    slowest = 0
+    for rank in range(1, times.size):
+        if is_worse(excess[rank], times[rank], excess[slowest], times[slowest]):
+            slowest = rank
+    return slowest
+
+
+@njit(nogil=True)
+def _list_members(cells, num_ranks, num_slots):
+    """Items of each rank in a list with room for more, the lists' sizes, and each item's place."""
+    size = np.zeros(num_ranks, np.int64)
+    for item in range(cells.size):
+        size[cells[item] // num_slots] += 1
+    room = size.max() + 8
+    member, place = np.empty(num_ranks * room, np.int64), np.empty(cells.size, np.int64)
+    size[:] = 0
+    for item in range(cells.size):
+        rank = cells[item] // num_slots
+        member[rank * room + size[rank]] = item
+        place[item] = size[rank]
+        size[rank] += 1
+    return member, size, place
+
+
+@njit(nogil=True)
+def search_pipelines(cells, costs, constants, limits, num_ranks, num_slots, schedule, most, goal,
+                     budget):  # fmt: skip
+    """Improve `cells` in place; returns the tokens over the cap and the time of the slowest rank.
+
+    Tuples are those of `balancer.kernels.pipeline_moves`; `most` tokens may be in flight (times
+    stages a rank; 0: any). Stops when the time is `goal`, or after `budget` moves. A move is kept
+    if both ranks of it are then no worse than the slowest was, so the slowest never gets worse.
+    """
+    amounts, caps, _ = limits
+    num_cells = num_ranks * num_slots
+    used = np.zeros(num_cells * caps.size, np.int64)
+    count, longest = np.zeros(num_cells, np.int64), np.zeros(num_cells, np.int64)
+    for item in range(cells.size):
+        put(item, cells[item], amounts, caps.size, used, count, longest)
+    books = (used, count, longest)
+    loads = cell_loads(cells, costs, constants, num_cells)
+    lane, _, _, _, pp_size = schedule
+    scratch = (np.empty(pp_size, np.int64), np.empty(lane.size, np.int64),
+               np.empty(num_slots, np.int64))  # fmt: skip
+    members = _list_members(cells, num_ranks, num_slots)
+    excess, times = np.zeros(num_ranks, np.int64), np.zeros(num_ranks, np.int64)
+    for rank in range(num_ranks):
+        excess[rank], times[rank] = rank_value(
+            rank, num_slots, loads, schedule, most, limits, books, scratch
+        )
+    state = np.zeros(1, np.uint64)
+    slowest = _slowest(excess, times)
+    for _ in range(budget):
+        if excess[slowest] == 0 and times[slowest] <= goal:
+            break
+        kind = draw(state, 4)
+        if kind == 0:
+            kept = try_order(slowest, state, cells, members, num_slots, loads, schedule, most,
+                             limits, books, scratch, excess, times)  # fmt: skip
+        else:
+            other = slowest
+            if kind > 1 and num_ranks > 1:
+                other = (slowest + 1 + draw(state, num_ranks - 1)) % num_ranks
+            kept = try_exchange(slowest, other, state, cells, members, costs, num_slots, loads,
+                                schedule, most, limits, books, scratch, excess, times)  # fmt: skip
+        if kept:
+            slowest = _slowest(excess, times)
+    return excess[slowest], times[slowest]

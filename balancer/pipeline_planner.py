@@ -1,0 +1,156 @@
+"""Candidate placements of a step on pipelines, and the choice of the best of them."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancer.bounds import step_bound
+from balancer.candidates import Candidate, fewest_that_fit, given_order, keeps_limits
+from balancer.kernels.pipeline_place import place_at_targets
+from balancer.kernels.pipeline_search import search_pipelines
+from balancer.kernels.placement import fill_empty, place_by_amount
+from balancer.pipeline_bounds import Fluid, fluid, microbatch_counts
+from balancer.pipeline_schedule import pipeline_schedule
+from balancer.pipeline_value import (
+    in_flight_cap,
+    peak_in_flight,
+    pipeline_value,
+    rank_major,
+    slot_major,
+)
+from balancer.problem import StepProblem
+from balancer.topology import Topology
+
+__all__ = ["solve_pipelines"]
+
+_GOOD_ENOUGH = 1.001
+"""Step time over its bound at which the search stops."""
+
+_MAX_OPERATIONS = 1_500_000
+"""Forwards and backwards that the search simulates for a rank (tens of milliseconds)."""
+
+_LEAST_MOVES = 2_000
+
+_FLOOR = 0.2
+"""Share of the mean size of a microbatch that is added to every target: small targets are met only
+by whole samples."""
+
+_TRIED_COUNTS = 4
+"""Numbers of microbatches that are planned where there is a choice."""
+
+
+def solve_pipelines(
+    problem: StepProblem, topology: Topology, step: int
+) -> tuple[Candidate, int, int, str]:
+    """Best candidate on pipelines, its number of microbatches, the bound and what binds.
+
+    Ranks are loaded evenly; each one's microbatches get the sizes of the fluid optimum, then moves
+    and swaps of samples and microbatches are judged by simulation, always at the slowest rank. Of
+    several numbers of microbatches the most promising are planned.
+
+    Raises:
+        CapacityError: No allowed number of microbatches fits.
+    """
+    counts = microbatch_counts(problem, topology)
+    best = None
+    if len(counts) > 1:
+        best = _best_of_counts(problem, topology, counts)
+    if best is None:
+        stride = topology.pp_size if topology.schedule == "interleaved" else 1
+
+        def best_of(num_slots: int) -> Candidate | None:
+            return _best_candidate(problem, topology, fluid(problem, topology, num_slots))
+
+        best = fewest_that_fit(problem, topology, step, counts[0], stride, best_of)
+    candidate, num_slots = _unless_given_is_better(problem, topology, *best)
+    bound, binds = step_bound(problem, topology, num_slots=num_slots)
+    return candidate, num_slots, bound, binds
+
+
+def _best_of_counts(
+    problem: StepProblem, topology: Topology, counts: range
+) -> tuple[Candidate, int] | None:
+    """The best over some numbers of microbatches; None where none of them fits."""
+    best = None
+    for num_slots in _promising(problem, topology, counts):
+        candidate = _best_candidate(problem, topology, fluid(problem, topology, num_slots))
+        if candidate is not None and (best is None or candidate.value < best[0].value):
+            best = (candidate, num_slots)
+    return best
+
+
+def _promising(problem: StepProblem, topology: Topology, counts: range) -> list[int]:
+    """The numbers at which (dearest microbatch + constant) * (pp_size - 1 + number) is least.
+
+    The dearest microbatch is a mean one or the dearest sample, whichever is more, at the stage
+    where it takes longest. After Hydraulis (Li et al. 2024, arXiv:2412.07894), there for each
+    pipeline after packing. The fewest are always tried.
+    """
+    works = problem.costs.reshape(problem.num_items, 2, topology.num_stages).sum(axis=1)
+    mean = works.sum(axis=0) / topology.dp_size
+    numbers = np.array(counts)
+    dearest = np.maximum(mean / numbers[:, None], works.max(axis=0)).max(axis=1)
+    constant = problem.constants.reshape(2, topology.num_stages).sum(axis=0).max()
+    time = (dearest + constant) * (topology.pp_size - 1 + numbers)
+    order = numbers[np.argsort(time, kind="stable")]
+    spread = [counts[0], order[0], counts[-1], *order[1:]]
+    return sorted(dict.fromkeys(int(number) for number in spread[:_TRIED_COUNTS]))
+
+
+def _best_candidate(problem: StepProblem, topology: Topology, sizes: Fluid) -> Candidate | None:
+    """The first placement that keeps the limits, searched; None where there is none."""
+    num_slots, num_columns = sizes.targets.shape
+    floor = np.maximum(sizes.targets.mean(axis=0) * _FLOOR, 1.0)
+    limits = (problem.amounts, problem.caps, problem.padded)
+    size = (topology.dp_size, num_slots)
+    name, cells = "fluid sizes", place_at_targets(
+        problem.order, problem.shares, problem.num_share_modules, problem.costs, num_columns,
+        1.0 / (sizes.targets + floor).ravel(), *limits, *size,
+    )  # fmt: skip
+    if cells.min() < 0:
+        amounts = problem.amounts.reshape(-1, problem.caps.size)
+        order = np.argsort(-(amounts / problem.caps).max(axis=1), kind="stable")
+        name, cells = "best fit", place_by_amount(order, *limits, size[0] * size[1])
+    if cells.min() < 0:
+        return None
+    fill_empty(problem.order, size[0] * size[1], cells)
+    schedule = pipeline_schedule(topology, num_slots)
+    excess, value = search_pipelines(
+        cells, problem.costs, problem.constants, limits, *size,
+        (schedule.lane, schedule.after, schedule.duration, schedule.num_stages, schedule.pp_size),
+        in_flight_cap(topology), int(sizes.bound * _GOOD_ENOUGH),
+        max(_LEAST_MOVES, _MAX_OPERATIONS // len(schedule.lane)),
+    )  # fmt: skip
+    return None if excess else Candidate(name, slot_major(cells, *size), int(value))
+
+
+def _unless_given_is_better(
+    problem: StepProblem, topology: Topology, candidate: Candidate, num_slots: int
+) -> tuple[Candidate, int]:
+    """The candidate, or the given order where that is legal and faster."""
+    dp_size, given_slots = topology.dp_size, topology.num_microbatches
+    cells = given_order(problem.position, dp_size, given_slots)
+    value = pipeline_value(problem, topology, cells, given_slots)
+    better = value < candidate.value and keeps_limits(problem, topology, cells)
+    if better and topology.max_in_flight is not None:
+        tokens = _cell_tokens(
+            problem, rank_major(cells, dp_size, given_slots), dp_size * given_slots
+        )
+        peaks = peak_in_flight(tokens.reshape(dp_size, -1), topology, given_slots)
+        better = int(peaks.max()) <= in_flight_cap(topology)
+    return (
+        (Candidate("given order", cells, value), given_slots) if better else (candidate, num_slots)
+    )
+
+
+def _cell_tokens(
+    problem: StepProblem, cells: NDArray[np.int64], num_cells: int
+) -> NDArray[np.int64]:
+    """Tokens of each cell, as laid out; amount 0 is tokens wherever there is a cap in flight."""
+    tokens = problem.amounts[:: problem.caps.size]
+    if not problem.padded:
+        held = np.zeros(num_cells, np.int64)
+        np.add.at(held, cells, tokens)
+        return held
+    longest = np.zeros(num_cells, np.int64)
+    np.maximum.at(longest, cells, tokens)
+    return longest * np.bincount(cells, minlength=num_cells)

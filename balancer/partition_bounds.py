@@ -47,8 +47,9 @@ def last_end_bound(problem: PartitionProblem) -> tuple[float, str]:
 
     The largest of: what holds for parts that are alike (`kernels.partition_bound.load_bounds`), on
     the fastest part; the j largest items on the j fastest parts (Horvath, Lam and Sethi, 1977); the
-    cheapest items on the slowest part; and the mean where parts can hold no more than limits and
-    counts let them. O(n), and O(n log n) with limits.
+    m largest as if they all cost what the m-th does; the cheapest items on the slowest part; and
+    the mean where parts can hold no more than limits and counts let them. O(n) for parts that are
+    alike, else O(n log n).
     """
     weights, inverse = problem.weights, problem.inverse
     if not len(weights):
@@ -80,6 +81,8 @@ def _speed_bounds(problem: PartitionProblem) -> list[tuple[float, str]]:
         j = int(together.argmax())
         name = "largest sample" if j == 0 else "largest samples on the fastest parts"
         bounds.append((float(together[j]) * _ROUNDING, name))
+    alike = weights * _ends_of_alike(speeds, len(weights))
+    bounds.append((float(alike.max()) * _ROUNDING, "largest samples together"))
     if problem.low:
         least = np.cumsum(weights[::-1])[problem.low - 1]
         alone = weights[::-1][: problem.num_parts] / speeds[::-1]
@@ -88,6 +91,18 @@ def _speed_bounds(problem: PartitionProblem) -> list[tuple[float, str]]:
     counted = np.full(problem.num_parts, sums[min(problem.high, len(sums)) - 1], np.float64)
     bounds.append((_capped_mean(weights, problem.inverse, counted) * _ROUNDING, "equal counts"))
     return bounds
+
+
+def _ends_of_alike(speeds: NDArray[np.float64], num_items: int) -> NDArray[np.float64]:
+    """Least time in which parts of these speeds do 1, 2, ... items of cost 1.
+
+    The m dearest items take at least as long as m items that all cost what the m-th does.
+    """
+    enough = (num_items + len(speeds)) / speeds.sum()
+    counts = np.minimum(np.floor(enough * speeds) + 1, num_items).astype(np.int64)
+    number = np.arange(1, counts.sum() + 1) - np.repeat(np.cumsum(counts) - counts, counts)
+    ends = np.sort(number / np.repeat(speeds, counts))
+    return ends[:num_items]
 
 
 def _most(problem: PartitionProblem) -> NDArray[np.float64]:

@@ -150,7 +150,9 @@ def start(parts, rules):
         count[part] += 1
         for c in range(rules.num_caps):
             used[part * rules.num_caps + c] += rules.amounts[item * rules.num_caps + c]
-    time = load * rules.inverse
+    time = np.empty(num_parts, np.float64)
+    for part in range(num_parts):
+        time[part] = float(load[part]) * rules.inverse[part]
     order, place = np.arange(num_parts), np.empty(num_parts, np.int64)
     sort_by_key(order, time)
     for at in range(num_parts):

@@ -1,12 +1,12 @@
 """Token rules for a million images, beside the loop over images of the published processors."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
-from balancer.tokens import token_rule
+from balancer.tokens import TokenRule, token_rule
 from benchmarks.measure import Record
 from benchmarks.pricing_records import pricing_record
 
@@ -16,30 +16,30 @@ __all__ = ["cpu_seconds", "processors", "speed_records"]
 def speed_records(name: str, *, seed: int, quick: bool) -> list[Record]:
     """CPU seconds of our rule for all images, of the processor's loop, and their ratio.
 
-    The processor's loop calls its `get_number_of_image_patches` for each of 5,000 images; its time
-    is extrapolated. Medians of 7 passes on one thread, over the same sizes.
+    The processor's loop calls its `get_number_of_image_patches` for each of 20,000 images; its
+    time is extrapolated. Medians of 9 passes on one thread, which take turns.
     """
-    num_images, num_asked, passes = (200_000, 300, 3) if quick else (1_000_000, 5_000, 7)
+    num_images, num_asked, passes = (200_000, 300, 3) if quick else (1_000_000, 20_000, 9)
     heights, widths = np.random.default_rng(seed).integers(200, 4000, (2, num_images))
     asked = list(zip(heights[:num_asked].tolist(), widths[:num_asked].tolist(), strict=True))
     records = []
     for family, processor in processors().items():
         rule, ask = token_rule(family), processor.get_number_of_image_patches
 
-        def ours(rule: Any = rule) -> None:
+        def ours(rule: TokenRule = rule) -> None:
             rule.images(heights, widths)
 
         def theirs(ask: Callable[[int, int], Any] = ask) -> None:
             _ = [ask(height, width) for height, width in asked]
 
-        our_seconds = cpu_seconds(ours, passes)
-        their_seconds = cpu_seconds(theirs, passes) * num_images / num_asked
-        source = type(processor).__name__
+        our_seconds, their_seconds = cpu_seconds((ours, theirs), passes)
+        their_seconds *= num_images / num_asked
         for metric, value, unit in (
             ("rule_seconds", our_seconds, "s"),
             ("processor_seconds", their_seconds, "s"),
             ("seconds_vs_transformers", their_seconds / our_seconds, "ratio"),
         ):
+            source = type(processor).__name__
             records.append(
                 pricing_record(name, family, source, metric, value, unit=unit, n=num_images)
             )
@@ -78,12 +78,12 @@ def processors() -> dict[str, Any]:
     }
 
 
-def cpu_seconds(call: Callable[[], None], passes: int) -> float:
-    """Median CPU seconds of this thread over `passes` calls, the first apart."""
-    seconds = np.empty(passes)
-    call()
-    for index in range(passes):
-        started = time.thread_time()
-        call()
-        seconds[index] = time.thread_time() - started
-    return float(np.median(seconds))
+def cpu_seconds(calls: Sequence[Callable[[], None]], passes: int) -> list[float]:
+    """Median CPU seconds of this thread in each call, over passes through all, the first apart."""
+    seconds = np.empty((passes + 1, len(calls)))
+    for row in seconds:
+        for index, call in enumerate(calls):
+            started = time.thread_time()
+            call()
+            row[index] = time.thread_time() - started
+    return [float(median) for median in np.median(seconds[1:], axis=0)]

@@ -127,7 +127,7 @@ def _speed(records: Sequence[Record]) -> list[str]:
     return _table(
         "Speed of the rules",
         "CPU seconds of one thread for all images; the processor's loop over "
-        "`get_number_of_image_patches` is extrapolated from 5,000.",
+        "`get_number_of_image_patches` is extrapolated from 20,000.",
         ["family", "processor", "rule (s)", "processor (s)", "times faster", "images"],
         rows,
         left=2,

@@ -1,13 +1,13 @@
-"""Sides rounded to a multiple and scaled into a pixel budget, image by image."""
+"""Images resized to whole merged patches within a pixel budget."""
 
 import numpy as np
 from numba import njit
 
-__all__ = ["resize_sides"]
+__all__ = ["resize_to_grids"]
 
 
 @njit(nogil=True, error_model="numpy")
-def resize_sides(
+def resize_to_grids(
     heights,
     widths,
     frames,
@@ -15,32 +15,29 @@ def resize_sides(
     min_pixels,
     max_pixels,
     factor,
-    smallest_side,
-    smallest_shrunk,
-    new_heights,
-    new_widths,
+    least_rounded,
+    least_shrunk,
+    rows,
+    columns,
 ):
-    """Write the new sides; columns of one element hold for every image.
+    """Write rows and columns of `factor` pixels; every column is float64, sizes whole numbers.
 
-    `smallest_side` bounds the rounded sides from below, `smallest_shrunk` the shrunk ones.
+    `least_rounded` and `least_shrunk` bound the grid from below where its sides are rounded, and
+    where they are shrunk. All three grids are worked out for every image: without branches, several
+    images are one instruction, and a wrongly guessed branch costs more than the grids.
     """
-    frames_step = 0 if frames.size == 1 else 1
-    rounded_step = 0 if rounded_frames.size == 1 else 1
-    min_step = 0 if min_pixels.size == 1 else 1
-    max_step = 0 if max_pixels.size == 1 else 1
     for i in range(heights.size):
-        height, width = float(heights[i]), float(widths[i])
-        least, most = min_pixels[i * min_step], max_pixels[i * max_step]
-        pixels = float(frames[i * frames_step] * heights[i] * widths[i])
-        new_height = max(smallest_side, np.rint(height / factor) * factor)
-        new_width = max(smallest_side, np.rint(width / factor) * factor)
-        rounded_pixels = rounded_frames[i * rounded_step] * new_height * new_width
-        if rounded_pixels > most:
-            scale = np.sqrt(pixels / most)
-            new_height = max(smallest_shrunk, np.floor(height / scale / factor) * factor)
-            new_width = max(smallest_shrunk, np.floor(width / scale / factor) * factor)
-        elif rounded_pixels < least:
-            scale = np.sqrt(least / pixels)
-            new_height = np.ceil(height * scale / factor) * factor
-            new_width = np.ceil(width * scale / factor) * factor
-        new_heights[i], new_widths[i] = int(new_height), int(new_width)
+        height, width = heights[i], widths[i]
+        tall = max(least_rounded, np.rint(height / factor))
+        wide = max(least_rounded, np.rint(width / factor))
+        rounded_pixels = rounded_frames[i] * (tall * factor) * (wide * factor)
+        pixels = frames[i] * height * width
+        shrink = np.sqrt(pixels / max_pixels[i])
+        shrunk_tall = max(least_shrunk, np.floor(height / shrink / factor))
+        shrunk_wide = max(least_shrunk, np.floor(width / shrink / factor))
+        grow = np.sqrt(min_pixels[i] / pixels)
+        grown_tall = np.ceil(height * grow / factor)
+        grown_wide = np.ceil(width * grow / factor)
+        over, under = rounded_pixels > max_pixels[i], rounded_pixels < min_pixels[i]
+        rows[i] = shrunk_tall if over else (grown_tall if under else tall)
+        columns[i] = shrunk_wide if over else (grown_wide if under else wide)

@@ -18,7 +18,7 @@ and comes from memory that the process already has."""
 
 _INT = NDArray[np.int64]
 _Rule = TypeVar("_Rule")
-_COLUMNS = ("segments", "grid_heights", "grid_widths", "tokens")
+_COLUMNS = ("segments", "grid_heights", "grid_widths", "tokens", "legal")
 
 
 def in_blocks(
@@ -43,13 +43,29 @@ def in_blocks(
         heights, widths = checked_images(heights, widths)
         if heights.size <= BLOCK:
             return images(rule, heights, widths)
-        whole: dict[str, Any] = {name: np.empty_like(heights) for name in _COLUMNS}
-        whole["legal"] = np.empty(heights.size, np.bool_)
+        whole: dict[str, NDArray[Any]] = {}
         for start in range(0, heights.size, BLOCK):
             block = slice(start, start + BLOCK)
             part = images(rule, heights[block], widths[block])
-            for name, column in whole.items():
-                column[block] = getattr(part, name)
+            for name in _COLUMNS:
+                _put(whole, name, block, getattr(part, name), heights.size)
         return MediaCounts(**whole)
 
     return counted
+
+
+def _put(
+    whole: dict[str, NDArray[Any]], name: str, block: slice, values: NDArray[Any], num: int
+) -> None:
+    """Write a block of a column; a column of one number throughout stays a view of that number."""
+    column, one_number = whole.get(name), not any(values.strides)
+    if column is None and one_number:
+        whole[name] = np.broadcast_to(values[0], num)
+        return
+    if column is None:
+        column = whole[name] = np.empty(num, values.dtype)
+    elif not any(column.strides):
+        if one_number and values[0] == column[0]:
+            return
+        column = whole[name] = np.full(num, column[0])
+    column[block] = values

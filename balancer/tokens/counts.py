@@ -97,7 +97,7 @@ def media_counts(
             return np.where(legal, values, 0).astype(np.int64, copy=False)
         if isinstance(values, np.ndarray) and values.shape == legal.shape:
             return values.astype(np.int64, copy=False)
-        return np.full(legal.shape, values, np.int64)
+        return np.broadcast_to(np.asarray(values, np.int64), legal.shape)
 
     return MediaCounts(
         segments=column(segments),

@@ -11,7 +11,7 @@ from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
 from balancer.tokens.sizes import checked_videos
-from balancer.tokens.smart_resize import smart_resize, within_aspect_ratio
+from balancer.tokens.smart_resize import merged_grids, within_aspect_ratio
 
 __all__ = ["ErnieVL"]
 
@@ -67,9 +67,9 @@ class ErnieVL(FamilyRule):
         rows, columns = self._grids(heights, widths, self.min_pixels, self.max_pixels)
         return media_counts(
             segments=1,
-            grid_heights=rows,
-            grid_widths=columns,
-            tokens=rows * columns // self.merge_size**2,
+            grid_heights=rows * self.merge_size,
+            grid_widths=columns * self.merge_size,
+            tokens=rows * columns,
             legal=within_aspect_ratio(heights, widths),
         )
 
@@ -91,9 +91,9 @@ class ErnieVL(FamilyRule):
         rows, columns = self._grids(heights, widths, self.video_min_pixels, self.video_max_pixels)
         return media_counts(
             segments=steps * self.temporal_merge_size,
-            grid_heights=rows,
-            grid_widths=columns,
-            tokens=steps * (rows * columns // self.merge_size**2),
+            grid_heights=rows * self.merge_size,
+            grid_widths=columns * self.merge_size,
+            tokens=steps * rows * columns,
             legal=within_aspect_ratio(heights, widths),
         )
 
@@ -104,12 +104,11 @@ class ErnieVL(FamilyRule):
         min_pixels: int,
         max_pixels: int,
     ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows and columns of patches."""
-        new_heights, new_widths = smart_resize(
+        """Rows and columns of merged patches."""
+        return merged_grids(
             heights,
             widths,
             factor=self.patch_size * self.merge_size,
             min_pixels=min_pixels,
             max_pixels=max_pixels,
         )
-        return new_heights // self.patch_size, new_widths // self.patch_size

@@ -13,7 +13,7 @@ from balancer.tokens.family import FamilyRule
 from balancer.tokens.glm_frames import capped_frames, dynamic_frames
 from balancer.tokens.settings import require_positive
 from balancer.tokens.sizes import checked_videos
-from balancer.tokens.smart_resize import smart_resize, within_aspect_ratio
+from balancer.tokens.smart_resize import merged_grids, within_aspect_ratio
 
 __all__ = ["GlmSampling", "GlmVL"]
 
@@ -126,7 +126,7 @@ class GlmVL(FamilyRule):
             enlarge = np.maximum(np.maximum(factor / heights, factor / widths), 1.0)
             heights = (heights * enlarge).astype(np.int64)
             widths = (widths * enlarge).astype(np.int64)
-        new_heights, new_widths = smart_resize(
+        rows, columns = merged_grids(
             heights,
             widths,
             factor=factor,
@@ -135,12 +135,11 @@ class GlmVL(FamilyRule):
             frames=frames,
             rounded_frames=(np.rint(frames / step) * step).astype(np.int64),
         )
-        rows, columns = new_heights // self.patch_size, new_widths // self.patch_size
         segments = -(-frames // step)
         return media_counts(
             segments=segments,
-            grid_heights=rows,
-            grid_widths=columns,
-            tokens=segments * (rows * columns // self.merge_size**2 + wrapper_tokens),
+            grid_heights=rows * self.merge_size,
+            grid_widths=columns * self.merge_size,
+            tokens=segments * (rows * columns + wrapper_tokens),
             legal=enough & within_aspect_ratio(heights, widths),
         )

@@ -12,7 +12,7 @@ from balancer.tokens.counts import MediaCounts, media_counts
 from balancer.tokens.family import FamilyRule
 from balancer.tokens.settings import require_positive
 from balancer.tokens.sizes import checked_videos
-from balancer.tokens.smart_resize import smart_resize, within_aspect_ratio
+from balancer.tokens.smart_resize import merged_grids, within_aspect_ratio
 from balancer.tokens.video_frames import (
     evenly_spaced_frames,
     paired_frames,
@@ -140,16 +140,16 @@ class QwenVL(FamilyRule):
     def images(self, heights: NDArray[np.int64], widths: NDArray[np.int64]) -> MediaCounts:
         """One grid an image."""
         factor = self.patch_size * self.merge_size
-        new_heights, new_widths = smart_resize(
+        rows, columns = merged_grids(
             heights,
             widths,
             factor=factor,
             min_pixels=self.min_pixels,
             max_pixels=self.max_pixels,
-            smallest_side=factor if self.image_pipeline == "qwen_vl_utils" else 0,
+            keep_thin=self.image_pipeline == "qwen_vl_utils",
         )
         legal = within_aspect_ratio(heights, widths)
-        return self._counts(np.ones_like(heights), new_heights, new_widths, legal)
+        return self._counts(np.ones(1, np.int64), rows, columns, legal)
 
     def videos(
         self,
@@ -187,15 +187,15 @@ class QwenVL(FamilyRule):
         from_utils = self.video_pipeline == "qwen_vl_utils"
         if not from_utils:
             sampled = stepped_frames(frames, sampled)
-        new_heights, new_widths = smart_resize(
+        rows, columns = merged_grids(
             heights,
             widths,
             factor=factor,
             min_pixels=self.video_min_pixels,
             max_pixels=self._frame_budgets(np.maximum(sampled, 1)),
-            smallest_side=factor if from_utils else 0,
+            keep_thin=from_utils,
         )
-        return -(-sampled // step), new_heights, new_widths, legal
+        return -(-sampled // step), rows, columns, legal
 
     def _frame_budgets(self, sampled: NDArray[np.int64]) -> NDArray[np.float64]:
         """Most pixels of a frame when the frames share the video's budget."""
@@ -229,7 +229,7 @@ class QwenVL(FamilyRule):
         enlarge = np.maximum(np.maximum(factor / heights, factor / widths), 1.0)
         heights = (heights * enlarge).astype(np.int64)
         widths = (widths * enlarge).astype(np.int64)
-        new_heights, new_widths = smart_resize(
+        rows, columns = merged_grids(
             heights,
             widths,
             factor=factor,
@@ -239,7 +239,7 @@ class QwenVL(FamilyRule):
             rounded_frames=(np.rint(sampled / step) * step).astype(np.int64),
         )
         legal = (sampled >= step) & within_aspect_ratio(heights, widths)
-        return -(-sampled // step), new_heights, new_widths, legal
+        return -(-sampled // step), rows, columns, legal
 
     def _video_budgets(self, sampled: NDArray[np.int64]) -> NDArray[np.float64]:
         """Most pixels of all sampled frames together."""
@@ -254,15 +254,16 @@ class QwenVL(FamilyRule):
     def _counts(
         self,
         segments: NDArray[np.int64],
-        heights: NDArray[np.int64],
-        widths: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        columns: NDArray[np.int64],
         legal: NDArray[np.bool_],
     ) -> MediaCounts:
-        rows, columns = heights // self.patch_size, widths // self.patch_size
+        """Counts from rows and columns of merged patches."""
+        tokens = segments * rows * columns
         return media_counts(
             segments=segments,
-            grid_heights=rows,
-            grid_widths=columns,
-            tokens=segments * rows * columns // self.merge_size**2,
-            legal=legal & (rows > 0) & (columns > 0),
+            grid_heights=rows * self.merge_size,
+            grid_widths=columns * self.merge_size,
+            tokens=tokens,
+            legal=legal & (tokens > 0),
         )

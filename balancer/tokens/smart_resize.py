@@ -1,11 +1,11 @@
-"""Resizing to multiples of a factor within a pixel budget, as the Qwen2-VL family does it."""
+"""Resizing to whole merged patches within a pixel budget, as the Qwen2-VL family does it."""
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from balancer.kernels.smart_resize import resize_sides
+from balancer.kernels.smart_resize import resize_to_grids
 
-__all__ = ["MAX_ASPECT_RATIO", "smart_resize", "within_aspect_ratio"]
+__all__ = ["MAX_ASPECT_RATIO", "merged_grids", "within_aspect_ratio"]
 
 MAX_ASPECT_RATIO = 200
 """Longest over shortest side that the family accepts."""
@@ -18,60 +18,65 @@ def within_aspect_ratio(heights: NDArray[np.int64], widths: NDArray[np.int64]) -
         >>> within_aspect_ratio(np.array([1, 1]), np.array([200, 201]))
         array([ True, False])
     """
-    shortest = np.maximum(np.minimum(heights, widths), 1)
-    within: NDArray[np.bool_] = np.maximum(heights, widths) <= MAX_ASPECT_RATIO * shortest
+    longest, shortest = np.maximum(heights, widths), np.minimum(heights, widths)
+    within: NDArray[np.bool_] = longest <= MAX_ASPECT_RATIO * shortest
     return within
 
 
-def smart_resize(
+def merged_grids(
     heights: NDArray[np.int64],
     widths: NDArray[np.int64],
     *,
     factor: int,
     min_pixels: NDArray[np.float64] | float,
     max_pixels: NDArray[np.float64] | float,
-    smallest_side: int = 0,
+    keep_thin: bool = False,
     frames: NDArray[np.int64] | int = 1,
     rounded_frames: NDArray[np.int64] | int = 1,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Sides rounded (half to even) to multiples of `factor`, then scaled into the pixel budget.
+    """Grid of each image once its sides are multiples of `factor` and within the pixel budget.
 
-    Source: Wang et al., Qwen2-VL (2024), `smart_resize`. Its two published forms differ in thin
-    images only: transformers lets a side round to zero and then scales the image up, while
-    `qwen-vl-utils` keeps it at `factor`. A result of zero means that the image is not legal.
+    Sides are rounded, half to even, and then scaled where the budget is not met. Source: Wang et
+    al., Qwen2-VL (2024), `smart_resize`. Its two published forms differ in thin images only:
+    transformers lets a side round to zero and then scales the image up, while `qwen-vl-utils`
+    keeps it at one row. No row or no column means that the image is not legal.
 
     Args:
         heights: Pixels.
         widths: Pixels.
-        factor: Patch size times merge size, pixels.
+        factor: Side of a merged patch: patch size times merge size, pixels.
         min_pixels: Images smaller than this are scaled up.
-        max_pixels: Images larger than this are scaled down; not below `factor` a side when
-            `smallest_side` is 0.
-        smallest_side: 0 for the transformers form, `factor` for that of qwen-vl-utils.
+        max_pixels: Images larger than this are scaled down; not below a row or a column where
+            `keep_thin` is false.
+        keep_thin: The form of qwen-vl-utils in place of that of transformers.
         frames: Frames that share the budget, for families that bound a whole video.
         rounded_frames: The same, as a multiple of the temporal patch.
 
     Returns:
-        Heights and widths, pixels.
+        Rows and columns of merged patches.
 
     Example:
-        >>> smart_resize(np.array([1080]), np.array([1920]), factor=28, min_pixels=3136,
+        >>> merged_grids(np.array([1080]), np.array([1920]), factor=28, min_pixels=3136,
         ...              max_pixels=12845056)
-        (array([1092]), array([1932]))
+        (array([39]), array([69]))
     """
-    new_heights, new_widths = np.empty_like(heights), np.empty_like(widths)
-    resize_sides(
-        heights,
-        widths,
-        np.atleast_1d(np.asarray(frames, np.int64)),
-        np.atleast_1d(np.asarray(rounded_frames, np.int64)),
-        np.atleast_1d(np.asarray(min_pixels, np.float64)),
-        np.atleast_1d(np.asarray(max_pixels, np.float64)),
+    size = heights.size
+    given = (heights, widths, frames, rounded_frames, min_pixels, max_pixels)
+    rows, columns = np.empty(size), np.empty(size)
+    resize_to_grids(
+        *(_column(values, size) for values in given),
         float(factor),
-        float(smallest_side),
         # The two forms guard opposite ends: one the rounding, the other the shrinking.
-        0.0 if smallest_side else float(factor),
-        new_heights,
-        new_widths,
+        1.0 if keep_thin else 0.0,
+        0.0 if keep_thin else 1.0,
+        rows,
+        columns,
     )
-    return new_heights, new_widths
+    return rows.astype(np.int64), columns.astype(np.int64)
+
+
+def _column(values: ArrayLike, size: int) -> NDArray[np.float64]:
+    array = np.asarray(values)
+    if array.size == size:
+        return array.astype(np.float64).reshape(size)
+    return np.full(size, array, np.float64)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from balancer.kernels.tile_grids import covering_grids
-from balancer.tokens.smart_resize import smart_resize
+from balancer.tokens.smart_resize import merged_grids
 from balancer.tokens.tiling import closest_tile_grids, tile_grids
 from tests.naive_sizes import closest_grid, covering_grid, resized_sides
 
@@ -59,13 +59,13 @@ def test_resized_sides_equal_the_oracle(
 ) -> None:
     """Every image gets the sides of the plain rule, whichever way it is scaled."""
     heights, widths = np.array(sizes).T
-    found = smart_resize(
+    found = merged_grids(
         heights,
         widths,
         factor=factor,
         min_pixels=budget[0],
         max_pixels=float(budget[1]),
-        smallest_side=factor if thin else 0,
+        keep_thin=thin,
         frames=frames,
         rounded_frames=np.full(len(sizes), 2 * frames),
     )
@@ -73,4 +73,4 @@ def test_resized_sides_equal_the_oracle(
         resized_sides(*size, factor, budget, thin=thin, frames=frames, rounded_frames=2 * frames)
         for size in sizes
     ]
-    assert np.stack(found, axis=1).tolist() == expected
+    assert (factor * np.stack(found, axis=1)).tolist() == expected

@@ -105,20 +105,29 @@ def fewest_that_fit(
     most = topology.max_microbatches or max(
         problem.num_items + stride - 1, topology.num_microbatches
     )
+    fullest = most  # with a cap on tokens in flight a filler might break it, so there are none
+    if topology.max_in_flight is not None:
+        fullest = max(problem.num_items // topology.dp_size, topology.num_microbatches)
     best: Candidate | None = None
     num_slots = first
-    while best is None and num_slots <= most:
+    while best is None and num_slots <= min(most, fullest):
         best = best_of(num_slots)
         num_slots += stride if best is None else 0
-    if best is None:
-        while best_of(num_slots) is None:
-            num_slots += stride
-        raise CapacityError(
-            f"the samples of step {step} do not fit {topology.dp_size} ranks x max_microbatches="
-            f"{most} under {topology.limits.given}; set max_microbatches to {num_slots} or to "
-            "None, or raise the limits"
-        )
-    return best, num_slots
+    if best is not None:
+        return best, num_slots
+    while topology.max_in_flight is None or num_slots <= fullest:
+        if best_of(num_slots) is not None:
+            raise CapacityError(
+                f"the samples of step {step} do not fit {topology.dp_size} ranks x "
+                f"max_microbatches={most} under {topology.limits.given}; set max_microbatches to "
+                f"{num_slots} or to None, or raise the limits"
+            )
+        num_slots += stride
+    raise CapacityError(
+        f"no order of the samples of step {step} was found that keeps max_in_flight="
+        f"{topology.max_in_flight}, with up to {fullest} microbatches on each of "
+        f"{topology.dp_size} ranks; raise max_in_flight"
+    )
 
 
 def _fewest_slots(problem: StepProblem, dp_size: int) -> int:

@@ -10,10 +10,11 @@ from balancer.cost import CostFunction, Costs, evaluate_costs
 from balancer.errors import ArgumentError
 from balancer.flops.cost import FlopsCost
 from balancer.flops.presets import PRESETS, preset
+from balancer.pipeline_stages import encoder_first
 from balancer.plots import require_matplotlib
 from balancer.samples import SampleTable
 from balancer.sizing.tables import SizeColumns, embedded_table, table_from_parquet
-from balancer.topology import Barrier, Layout, Limits, Modules, Topology
+from balancer.topology import Barrier, Layout, Limits, Modules, Schedule, Topology
 
 __all__ = [
     "COLUMN_FLAGS",
@@ -84,7 +85,11 @@ def cost_model(name: str) -> CostFunction:
 
 
 def topology(arguments: argparse.Namespace) -> Topology:
-    """Topology of the options."""
+    """Topology of the options.
+
+    Raises:
+        ArgumentError: A number or choice is not allowed.
+    """
     return Topology(
         dp_size=arguments.dp_size,
         num_microbatches=arguments.num_microbatches,
@@ -98,7 +103,29 @@ def topology(arguments: argparse.Namespace) -> Topology:
             max_samples=arguments.max_samples,
             layout=arguments.layout,
         ),
+        pp_size=arguments.pp_size,
+        stages=_stages(arguments),
+        schedule=arguments.schedule,
+        virtual_stages=arguments.virtual_stages,
+        forward_share=arguments.forward_share,
+        microbatch_cost=arguments.microbatch_cost,
+        max_in_flight=arguments.max_in_flight,
     )
+
+
+def _stages(arguments: argparse.Namespace) -> tuple[dict[str, float], ...]:
+    """What `--stages` stands for."""
+    if arguments.stages == "even":
+        return ()
+    if arguments.stages == "encoder-first":
+        return encoder_first(arguments.pp_size * arguments.virtual_stages)
+    try:
+        return tuple(json.loads(arguments.stages))
+    except (TypeError, ValueError) as error:
+        raise ArgumentError(
+            f"--stages is {arguments.stages!r}; allowed: even, encoder-first, or a JSON list with "
+            'a mapping for each stage, such as \'[{"vision": 1}, {"language": 28}]\''
+        ) from error
 
 
 def check_outputs(arguments: argparse.Namespace) -> None:
@@ -153,7 +180,8 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
         "--barrier",
         choices=get_args(Barrier),
         default="microbatch",
-        help="where ranks wait: once a step (DDP) or in every microbatch (FSDP, TP, EP; default)",
+        help="where ranks wait: once a step (DDP), in every microbatch (FSDP, TP, EP; default), or "
+        "once a step, each rank being a pipeline",
     )
     ranks.add_argument(
         "--modules",
@@ -165,6 +193,35 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
     for name in ("tokens", "patches", "images", "samples"):
         limits.add_argument(f"--max-{name}", type=int)
     limits.add_argument("--layout", choices=get_args(Layout), default="packed")
+    _add_pipeline(parser)
+
+
+def _add_pipeline(parser: argparse.ArgumentParser) -> None:
+    """Add what the pipeline barrier needs to know."""
+    pipeline = parser.add_argument_group("pipelines (--barrier pipeline)")
+    pipeline.add_argument("--pp-size", type=int, default=1, help="pipeline ranks of the model")
+    pipeline.add_argument(
+        "--stages",
+        default="even",
+        help="what each stage holds: even (default), encoder-first (vision on the first, language "
+        'on the others), or JSON: \'[{"vision": 1}, {"language": 28}]\'',
+    )
+    pipeline.add_argument("--schedule", choices=get_args(Schedule), default="1f1b")
+    pipeline.add_argument(
+        "--virtual-stages", type=int, default=1, help="stages of a pipeline rank (interleaved)"
+    )
+    pipeline.add_argument(
+        "--forward-share", type=float, default=1 / 3, help="forward over forward and backward"
+    )
+    pipeline.add_argument(
+        "--microbatch-cost",
+        type=float,
+        default=0.0,
+        help="cost of any microbatch at a stage, in the unit of the costs",
+    )
+    pipeline.add_argument(
+        "--max-in-flight", type=int, help="most tokens of the microbatches held at once"
+    )
 
 
 def add_epoch(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ and comes from memory that the process already has."""
 
 _INT = NDArray[np.int64]
 _Rule = TypeVar("_Rule")
-_COLUMNS = ("segments", "grid_heights", "grid_widths", "tokens", "legal")
+_COUNTS = ("segments", "grid_heights", "grid_widths", "tokens")
 
 
 def in_blocks(
@@ -43,29 +43,30 @@ def in_blocks(
         heights, widths = checked_images(heights, widths)
         if heights.size <= BLOCK:
             return images(rule, heights, widths)
+        # One allocation, which the allocator hands out again; rows that stay unused cost nothing.
+        room = np.empty((len(_COUNTS), heights.size), np.int64)
+        rows = dict(zip(_COUNTS, room, strict=True)) | {"legal": np.empty(heights.size, np.bool_)}
         whole: dict[str, NDArray[Any]] = {}
         for start in range(0, heights.size, BLOCK):
             block = slice(start, start + BLOCK)
             part = images(rule, heights[block], widths[block])
-            for name in _COLUMNS:
-                _put(whole, name, block, getattr(part, name), heights.size)
+            for name, row in rows.items():
+                whole[name] = _joined(whole.get(name), row, block, getattr(part, name))
         return MediaCounts(**whole)
 
     return counted
 
 
-def _put(
-    whole: dict[str, NDArray[Any]], name: str, block: slice, values: NDArray[Any], num: int
-) -> None:
-    """Write a block of a column; a column of one number throughout stays a view of that number."""
-    column, one_number = whole.get(name), not any(values.strides)
+def _joined(
+    column: NDArray[Any] | None, row: NDArray[Any], block: slice, values: NDArray[Any]
+) -> NDArray[Any]:
+    """The column so far with one more block: `row`, or a view of one number while that holds."""
+    one_number = not any(values.strides)
     if column is None and one_number:
-        whole[name] = np.broadcast_to(values[0], num)
-        return
-    if column is None:
-        column = whole[name] = np.empty(num, values.dtype)
-    elif not any(column.strides):
+        return np.broadcast_to(values[0], row.shape)
+    if column is not None and not any(column.strides):
         if one_number and values[0] == column[0]:
-            return
-        column = whole[name] = np.full(num, column[0])
-    column[block] = values
+            return column
+        row[: block.start] = column[0]
+    row[block] = values
+    return row

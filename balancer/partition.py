@@ -84,7 +84,8 @@ def partition(
         num_parts: Number of parts.
         method: `"greedy"`: longest processing time first (Graham, 1969) and a local search;
             `"karmarkar_karp"`: largest differencing (Karmarkar and Karp, 1982) and the search, or
-            the greedy start where that breaks a limit; `"auto"`: the best of both.
+            the greedy start where that breaks a limit; `"auto"`: the greedy, and the other beside
+            it where that leaves a gap that matters and differencing is quick.
         counts: Samples of a part, a group counting as one: `"free"`, `"equal"`, or
             `"within_one"` of each other.
         groups: Group of each sample; samples of a group stay together. Negative: on its own.

@@ -19,6 +19,7 @@ Effort = Literal["fast", "default"] | float
 
 _LOOKS_A_SECOND = 2**26  # items the search looks at in about a second
 _DIFFERENCING = 2**22  # items x parts up to which differencing is tried beside the greedy
+_FEW = 256  # items for which all starts are searched from by default
 _BISECTIONS = 12
 _SHARE = 2.0**20
 
@@ -32,12 +33,16 @@ class _Work:
         budget: Items it looks at.
         patience: Items it looks at in vain after no single exchange helps.
         beside: Whether other starts are tried where the first is above the tolerance.
+        enough: Gap at which other starts are not tried any more.
+        search_all: Whether to search from other starts even if they end later than the best found.
     """
 
     tolerance: float
     budget: int
     patience: int
     beside: bool = True
+    enough: float = 0.0
+    search_all: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,8 +61,14 @@ def work_of(effort: Effort, num_items: int) -> _Work:
     if effort == "fast":
         return _Work(tolerance=1e-4, budget=32 * num_items + 2**10, patience=0, beside=False)
     if effort == "default":
-        patience = min(2**13, 2**18 // max(num_items, 1))  # only small partitions gain by it
-        return _Work(tolerance=8e-6, budget=2**22 + 64 * num_items, patience=patience)
+        patience = min(2**13, 2**17 // max(num_items, 1))  # only small partitions gain by it
+        return _Work(
+            tolerance=8e-6,
+            budget=2**15 + 32 * num_items,
+            patience=patience,
+            enough=0.0 if num_items <= _FEW else 1e-4,
+            search_all=num_items <= _FEW,
+        )
     budget = int(float(effort) * _LOOKS_A_SECOND)
     return _Work(tolerance=0.0, budget=budget, patience=budget)
 
@@ -75,6 +86,8 @@ def find_partition(problem: PartitionProblem, method: Method, work: _Work) -> Fo
         parts = _start(name, problem, bound)
         if parts is None or (best is not None and name == "fallback"):
             continue
+        if best is not None and not work.search_all and _last_end(parts, problem) > best.last_end:
+            continue
         end, _ = improve(
             parts, problem.weights, problem.inverse, problem.amounts, problem.caps,
             problem.num_caps, problem.low, problem.high, goal, work.budget, work.patience,
@@ -82,7 +95,7 @@ def find_partition(problem: PartitionProblem, method: Method, work: _Work) -> Fo
         if best is None or end < best.last_end:
             shown = "greedy" if name == "fallback" else name
             best = Found(parts=parts, last_end=end, bound=bound, binds=binds, method=shown)
-        if best.last_end <= goal:
+        if best.last_end <= max(goal, bound * (1.0 + work.enough)):
             break
     return best
 
@@ -190,6 +203,12 @@ def _even_amounts(problem: PartitionProblem) -> NDArray[np.int64] | None:
     parts = np.empty(len(order), np.int64)
     parts[order] = found.parts
     return parts if _within(parts, problem) else None
+
+
+def _last_end(parts: NDArray[np.int64], problem: PartitionProblem) -> float:
+    """Time the last part ends."""
+    loads = np.bincount(parts, weights=problem.weights, minlength=problem.num_parts)
+    return float((loads * problem.inverse).max())
 
 
 def _tables(problem: PartitionProblem) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -35,9 +35,10 @@ _GOOD_ENOUGH = 1.001
 _SLOT_SLACK = 1.02
 """How far a slot may be overfilled: less leaves gaps, more makes the slots unequal."""
 
-_MAX_EXCHANGES = 100_000
-"""Moves and swaps that refinement evaluates for a step of up to 2,048 samples (a few
-milliseconds); fewer in proportion for larger steps, where greedy placement leaves less to gain."""
+_MAX_EXCHANGES = 500_000
+"""Moves and swaps that refinement evaluates for a step of up to 2,048 samples (ten milliseconds);
+fewer for larger steps, by the cube: greedy placement leaves them less to gain, and an exchange
+between two of their microbatches has more pairs to look at."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +159,7 @@ def _best_candidate(
         value = refine(
             best.cells, problem.costs, problem.num_modules, problem.amounts, problem.caps,
             problem.padded, topology.dp_size, num_slots, num_groups, goal,
-            _MAX_EXCHANGES * 2048 // max(problem.num_items, 2048),
+            _MAX_EXCHANGES * 2048**3 // max(problem.num_items, 2048) ** 3,
         )  # fmt: skip
         best = Candidate(best.name, best.cells, int(value))
     if num_slots == topology.num_microbatches:

@@ -27,7 +27,8 @@ class Costs:
         target_tokens: Supervised tokens of a sample, int64.
         unit: Unit of `values`: `"flops"`, `"s"` or `"tokens"`.
         prep: CPU seconds to read, decode and transform a sample, float64, finite, >= 0; `None`
-            where not known. The loader's work, so no part of `values`.
+            where not known (`PrepModel.predict` gives them). The loader's work, so no part of
+            `values`.
         illegal: Ids, ascending int64, of samples that the model cannot take (a size beyond its
             range, a medium it has no encoder for); their other columns mean nothing.
         illegal_because: What the model does not take, for the first of them.

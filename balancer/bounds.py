@@ -22,8 +22,9 @@ class Certificate:
             together"` (some rank must take several of the dearest), or `"limits"` (a limit keeps
             ranks from filling a microbatch while another rank runs a dear sample). Under the
             pipeline barrier `"stage work"` (mean load of a stage), `"largest sample"`, `"largest
-            samples together"`, or `"pipeline fill"` (stages wait while the pipeline fills and
-            drains, whatever the sizes of the microbatches).
+            samples together"`, `"pipeline fill"` (stages wait while the pipeline fills and drains,
+            whatever the sizes of the microbatches), or `"limits"` (they wait longer than that, for
+            limits keep microbatches from their best sizes).
         planner: The candidate that was best, for example `"slots"` or `"given order"`.
 
     Example:

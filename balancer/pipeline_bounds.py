@@ -25,11 +25,13 @@ class Fluid:
 
     Attributes:
         bound: Quantised time that no plan with as many microbatches can beat.
+        limited: Whether it is the limits that make a hundredth of it or more.
         targets: Quantised work of each microbatch in each cost column, float64
             `(num_microbatches, num_columns)`, constants not counted.
     """
 
     bound: int
+    limited: bool
     targets: NDArray[np.float64]
 
 
@@ -55,7 +57,11 @@ def fluid(
     bound = charged / topology.dp_size + fixed - float(tolls.sum())
     shares = sizes.reshape(num_microbatches, len(rows))
     targets = (shares[:, :, None] * rows).sum(axis=1)
-    return Fluid(bound=int(bound * (1 - 1e-12)), targets=targets)
+    return Fluid(
+        bound=int(bound * (1 - 1e-12)),
+        limited=float(tolls.sum()) > 0.01 * bound,
+        targets=targets,
+    )
 
 
 def pipeline_bound(
@@ -74,8 +80,13 @@ def pipeline_bound(
     through += int(problem.constants.sum())
     if through > best[0]:
         best = (through, "largest sample")
-    filled = min(fluid(problem, topology, count, rounds=rounds).bound for count in counts)
-    return (filled, "pipeline fill") if filled > best[0] else best
+    filled = min(
+        (fluid(problem, topology, count, rounds=rounds) for count in counts),
+        key=lambda sizes: sizes.bound,
+    )
+    if filled.bound > best[0]:
+        best = (filled.bound, "limits" if filled.limited else "pipeline fill")
+    return best
 
 
 def microbatch_counts(

@@ -15,6 +15,7 @@ from balancer.pipeline_value import (
     peak_in_flight,
     pipeline_value,
     rank_major,
+    rank_members,
     slot_major,
 )
 from balancer.problem import StepProblem
@@ -25,8 +26,11 @@ __all__ = ["solve_pipelines"]
 _GOOD_ENOUGH = 1.001
 """Step time over its bound at which the search stops."""
 
-_MAX_OPERATIONS = 1_500_000
-"""Forwards and backwards that the search simulates for a rank (tens of milliseconds)."""
+_MAX_OPERATIONS = 3_000_000
+"""Forwards and backwards that the search simulates (tens of milliseconds), with those below."""
+
+_OPERATIONS_OF_MOVE = 40
+"""What making a move takes, in operations simulated."""
 
 _LEAST_MOVES = 2_000
 
@@ -115,10 +119,10 @@ def _best_candidate(problem: StepProblem, topology: Topology, sizes: Fluid) -> C
     fill_empty(problem.order, size[0] * size[1], cells)
     schedule = pipeline_schedule(topology, num_slots)
     excess, value = search_pipelines(
-        cells, problem.costs, problem.constants, limits, *size,
+        cells, rank_members(cells, *size), problem.costs, problem.constants, limits, *size,
         (schedule.lane, schedule.after, schedule.duration, schedule.num_stages, schedule.pp_size),
         in_flight_cap(topology), int(sizes.bound * _GOOD_ENOUGH),
-        max(_LEAST_MOVES, _MAX_OPERATIONS // len(schedule.lane)),
+        max(_LEAST_MOVES, _MAX_OPERATIONS // (len(schedule.lane) + _OPERATIONS_OF_MOVE)),
     )  # fmt: skip
     return None if excess else Candidate(name, slot_major(cells, *size), int(value))
 

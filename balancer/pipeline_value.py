@@ -7,9 +7,20 @@ from balancer.kernels.pipeline import rank_peaks, rank_times
 from balancer.kernels.pipeline_place import cell_loads
 from balancer.pipeline_schedule import pipeline_schedule
 from balancer.problem import StepProblem
+from balancer.sorting import stable_order
 from balancer.topology import Topology
 
-__all__ = ["in_flight_cap", "peak_in_flight", "pipeline_value", "rank_major", "slot_major"]
+__all__ = [
+    "in_flight_cap",
+    "peak_in_flight",
+    "pipeline_value",
+    "rank_major",
+    "rank_members",
+    "slot_major",
+]
+
+_ROOM = 8
+"""Items by which a rank may outgrow the largest that there was before the search."""
 
 
 def rank_major(cells: NDArray[np.int64], dp_size: int, num_slots: int) -> NDArray[np.int64]:
@@ -24,6 +35,25 @@ def slot_major(cells: NDArray[np.int64], dp_size: int, num_slots: int) -> NDArra
     rank, slot = np.divmod(cells, num_slots)
     by_slot: NDArray[np.int64] = slot * dp_size + rank
     return by_slot
+
+
+def rank_members(
+    cells: NDArray[np.int64], num_ranks: int, num_slots: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Items of each rank in equal parts of one list, how many they are, each item's place in its.
+
+    For `balancer.kernels.pipeline_search`, from cells `rank * num_slots + slot`. Parts have room
+    for some more items than the largest rank has.
+    """
+    ranks = cells // num_slots
+    size = np.bincount(ranks, minlength=num_ranks)
+    room = int(size.max()) + _ROOM
+    order = stable_order(ranks)
+    within = np.arange(len(cells)) - np.repeat(np.cumsum(size) - size, size)
+    member, place = np.zeros(num_ranks * room, np.int64), np.empty(len(cells), np.int64)
+    member[ranks[order] * room + within] = order
+    place[order] = within
+    return member, size, place
 
 
 def pipeline_value(

@@ -12,8 +12,9 @@ from numba import njit
 
 __all__ = ["fluid_sizes", "priced_total"]
 
-_PENALTY = 1.0
-"""Price of overfilling a microbatch by its whole cap, in units of a rank's mean work."""
+_PENALTY = 0.4
+"""Price of overfilling every microbatch by its whole cap, in units of a rank's mean work: about
+twice what room under a cap is worth where it is scarce. Any price gives a valid bound."""
 
 
 @njit(nogil=True)
@@ -56,17 +57,19 @@ def _fill(sizes, rows, num_microbatches, constants, filled):
 
 
 @njit(nogil=True)
-def _fullest(filled):
-    """The place most over its cap, or -1 where none is over it by more than a little."""
-    place, most = -1, 1.0 + 1e-9
+def _overfill(filled, penalty, tolled):
+    """Store the toll of each place over its cap, 0 elsewhere; returns what they come to."""
+    total = 0.0
     for at in range(filled.size):
-        if filled[at] > most:
-            place, most = at, filled[at]
-    return place
+        tolled[at] = 0.0
+        if filled[at] > 1.0 + 1e-9:
+            tolled[at] = penalty
+            total += penalty * (filled[at] - 1.0)
+    return total
 
 
 @njit(nogil=True)
-def _reweigh(sizes, rows, fill_rows, flow, place, rate, weights, charge):
+def _reweigh(sizes, rows, fill_rows, flow, tolled, rate, weights, charge):
     """Move every group towards the microbatches where it is charged less."""
     num_groups, num_microbatches = weights.size, charge.size
     num_columns = flow.size // num_microbatches
@@ -77,8 +80,8 @@ def _reweigh(sizes, rows, fill_rows, flow, place, rate, weights, charge):
             charge[j] = 0.0
             for c in range(num_columns):
                 charge[j] += flow[j * num_columns + c] * rows[g * num_columns + c]
-            if place >= 0 and place // num_fills == j:
-                charge[j] += _PENALTY * fill_rows[g * num_fills + place % num_fills]
+            for a in range(num_fills):
+                charge[j] += tolled[j * num_fills + a] * fill_rows[g * num_fills + a]
             least = min(least, charge[j])
         for j in range(num_microbatches):
             step = rate * (charge[j] - least) / weights[g]
@@ -104,7 +107,7 @@ def fluid_sizes(rows, fill_rows, constants, lane, after, duration, pp_size, num_
     sizes = np.full(num_microbatches * num_groups, 1.0 / num_microbatches)
     best, best_value = np.zeros(sizes.size), np.inf
     loads, flow = np.empty(num_microbatches * num_columns), np.empty(num_microbatches * num_columns)
-    filled = np.empty(num_microbatches * num_fills)
+    filled, tolled = np.empty(num_microbatches * num_fills), np.empty(num_microbatches * num_fills)
     prices, tolls = np.zeros(loads.size), np.zeros(filled.size)
     weights, charge = np.zeros(num_groups), np.empty(num_microbatches)
     no_constants = np.zeros(num_fills)
@@ -117,10 +120,9 @@ def fluid_sizes(rows, fill_rows, constants, lane, after, duration, pp_size, num_
         _fill(sizes, rows, num_microbatches, constants, loads)
         _fill(sizes, fill_rows, num_microbatches, no_constants, filled)
         value = _longest_path(loads, lane, after, duration, clock, last, end, before, flow)
-        place = _fullest(filled)
-        if place >= 0:
-            value += _PENALTY * (filled[place] - 1.0)
-            tolls[place] += _PENALTY * (1.0 + turn) / mixed
+        value += _overfill(filled, _PENALTY / num_microbatches, tolled)
+        for at in range(tolled.size):
+            tolls[at] += tolled[at] * (1.0 + turn) / mixed
         if value < best_value:
             best_value = value
             for at in range(sizes.size):
@@ -129,7 +131,7 @@ def fluid_sizes(rows, fill_rows, constants, lane, after, duration, pp_size, num_
             prices[at] += flow[at] * (1.0 + turn) / mixed
         if num_groups > 0:
             rate = 1.0 / np.sqrt(1.0 + turn)
-            _reweigh(sizes, rows, fill_rows, flow, place, rate, weights, charge)
+            _reweigh(sizes, rows, fill_rows, flow, tolled, rate, weights, charge)
     return best, prices, tolls
 
 

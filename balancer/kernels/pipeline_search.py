@@ -24,25 +24,8 @@ def _slowest(excess, times):
 
 
 @njit(nogil=True)
-def _list_members(cells, num_ranks, num_slots):
-    """Items of each rank in a list with room for more, the lists' sizes, and each item's place."""
-    size = np.zeros(num_ranks, np.int64)
-    for item in range(cells.size):
-        size[cells[item] // num_slots] += 1
-    room = size.max() + 8
-    member, place = np.empty(num_ranks * room, np.int64), np.empty(cells.size, np.int64)
-    size[:] = 0
-    for item in range(cells.size):
-        rank = cells[item] // num_slots
-        member[rank * room + size[rank]] = item
-        place[item] = size[rank]
-        size[rank] += 1
-    return member, size, place
-
-
-@njit(nogil=True)
-def search_pipelines(cells, costs, constants, limits, num_ranks, num_slots, schedule, most, goal,
-                     budget):  # fmt: skip
+def search_pipelines(cells, members, costs, constants, limits, num_ranks, num_slots, schedule, most,
+                     goal, budget):  # fmt: skip
     """Improve `cells` in place; returns the tokens over the cap and the time of the slowest rank.
 
     Tuples are those of `balancer.kernels.pipeline_moves`; `most` tokens may be in flight (times
@@ -60,7 +43,6 @@ def search_pipelines(cells, costs, constants, limits, num_ranks, num_slots, sche
     lane, _, _, _, pp_size = schedule
     scratch = (np.empty(pp_size, np.int64), np.empty(lane.size, np.int64),
                np.empty(num_slots, np.int64))  # fmt: skip
-    members = _list_members(cells, num_ranks, num_slots)
     excess, times = np.zeros(num_ranks, np.int64), np.zeros(num_ranks, np.int64)
     for rank in range(num_ranks):
         excess[rank], times[rank] = rank_value(

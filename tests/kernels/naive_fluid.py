@@ -40,8 +40,8 @@ def charges(flow, tolled, rows, fill_rows, num_microbatches, g):
         charge = 0.0
         for c in range(columns):
             charge += flow[j * columns + c] * rows[g][c]
-        if tolled is not None and tolled[0] == j:
-            charge += fill_rows[g][tolled[1]]
+        for a, fill in enumerate(fill_rows[g]):
+            charge += tolled[j * len(fill_rows[g]) + a] * fill
         paid.append(charge)
     return paid
 
@@ -65,13 +65,12 @@ def fluid_sizes(rows, fill_rows, constants, lane, after, duration, pp_size, num_
         works = held(sizes, rows, constants)
         filled = held(sizes, fill_rows, [0.0] * num_fills)
         value, flow = longest_path(works, lane, after, duration, pp_size)
-        most = max(filled, default=0.0)
-        tolled = None
-        if most > 1.0 + 1e-9:
-            place = filled.index(most)
-            tolled = divmod(place, num_fills)
-            value += most - 1.0
-            tolls[place] += (1.0 + turn) / mixed
+        penalty, overfill = 0.4 / num_microbatches, 0.0
+        tolled = [penalty if fill > 1.0 + 1e-9 else 0.0 for fill in filled]
+        for at, toll in enumerate(tolled):
+            overfill += toll * (filled[at] - 1.0)
+            tolls[at] += toll * (1.0 + turn) / mixed
+        value += overfill
         if value < best_value:
             best, best_value = [list(shares) for shares in sizes], value
         for at, flows in enumerate(flow):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from balancer.kernels.pipeline_place import place_at_targets
 from balancer.kernels.pipeline_search import search_pipelines
 from balancer.kernels.placement import fill_empty
+from balancer.pipeline_value import rank_members
 from tests import naive_pipeline
 from tests.kernels.pipelines import shapes
 from tests.kernels.problems import small_problems
@@ -67,7 +68,8 @@ def test_search_equals_the_oracle_and_never_gets_worse(case, budget, limited):
     before, occupied = search.slowest()[1], set(cells.tolist())
     expected, value = search.run(0, budget)
     found = search_pipelines(
-        cells, costs, constants, (amounts, caps, padded), problem.dp_size, problem.num_slots,
+        cells, rank_members(cells, problem.dp_size, problem.num_slots), costs, constants,
+        (amounts, caps, padded), problem.dp_size, problem.num_slots,
         shape.kernel(), most, 0, budget,
     )  # fmt: skip
     assert cells.tolist() == expected

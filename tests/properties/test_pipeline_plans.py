@@ -66,7 +66,8 @@ def test_plans_are_never_slower_than_the_given_order(costs, topology):
         return  # the cap in flight is too low for these samples
     certificate, tolerance = plan.certificates[0], 1 + 1e-9
     assert certificate.lower_bound <= certificate.step_time * tolerance
-    assert np.allclose(step_times(plan, costs), certificate.step_time, rtol=1e-9)
+    if (plan.flags == Flag.REAL).all():  # a filler runs on top of the samples that were planned
+        assert np.allclose(step_times(plan, costs), certificate.step_time, rtol=1e-9)
     slots = topology.num_microbatches
     cells = given_order(np.arange(len(costs)), topology.dp_size, slots)
     before = plan_from_assignment(costs, np.arange(len(costs)), cells, topology, num_slots=slots)

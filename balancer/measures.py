@@ -103,13 +103,14 @@ def measure_plan(plan: Plan, costs: Costs, *, lower_bounds: _FLOAT | None = None
         columns = {name: _sum_by_step(loads, by_step) for name, loads in columns.items()}
     total_time = float(times.sum())
     over = times[bounds > 0] / bounds[bounds > 0] if bounds.size else np.zeros(0)
+    busy = float(slots.mean(axis=1).sum()) / plan.topology.pp_size
     real_tokens = int(costs.tokens[plan.sample_ids].sum())
     allocated = int(amounts["tokens"].sum())
     return Measures(
         step_imbalance=_imbalance(steps),
         microbatch_imbalance=_imbalance(slots),
         module_imbalance={name: _imbalance(loads) for name, loads in columns.items()},
-        idle_fraction=1.0 - float(slots.mean(axis=1).sum()) / total_time if total_time else 0.0,
+        idle_fraction=1.0 - busy / total_time if total_time else 0.0,
         total_time=total_time,
         time_over_bound=float(np.exp(np.log(over).mean())) if over.size else float("nan"),
         worst_over_bound=float(over.max()) if over.size else float("nan"),

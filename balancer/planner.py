@@ -215,12 +215,13 @@ class EpochPlanner:
     def slots_per_step(self, epoch: int) -> NDArray[np.int64]:
         """Microbatches of every rank in each step of an epoch, int64 `(num_steps,)`.
 
-        Known at once unless limits may force a step to take more than `num_microbatches`; then
-        the epoch is planned once and the result kept.
+        Known at once unless limits may force a step to take more than `num_microbatches`, or the
+        pipeline barrier may choose; then the epoch is planned once and the result kept.
         """
         topology = self.topology
         fixed = topology.max_microbatches == topology.num_microbatches
-        if fixed or not topology.limits.given:
+        chosen = topology.barrier == "pipeline" and topology.max_microbatches is not None
+        if fixed or not (topology.limits.given or chosen):
             return np.full(self.num_steps, topology.num_microbatches)
         if epoch not in self._slots_of_epoch:
             counts = [self.plan(epoch, step).num_microbatches(0) for step in range(self.num_steps)]

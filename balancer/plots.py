@@ -12,6 +12,7 @@ from balancer.cost import Costs
 from balancer.errors import ArgumentError, BalancerError
 from balancer.pipeline import cell_costs, step_times
 from balancer.plan import Plan
+from balancer.topology import WAITS
 
 __all__ = ["plot_loads", "rank_loads", "require_matplotlib"]
 
@@ -24,13 +25,15 @@ _PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"))
 def rank_loads(plan: Plan, costs: Costs) -> _FLOAT:
     """Cost of each rank in each step, `(num_steps, dp_size)`, in the unit of the costs.
 
+    Under the pipeline barrier a rank is a pipeline, and its cost is shared by its `pp_size` parts.
+
     Example:
         >>> costs = Costs.from_values([3.0, 1.0, 2.0, 2.0])
         >>> rank_loads(Plan.from_cells([[[[0], [1]], [[2], [3]]]]), costs)
         array([[5., 3.]])
     """
     slots = cell_costs(plan, costs).sum(axis=1).reshape(-1, plan.topology.dp_size)
-    return np.asarray(np.add.reduceat(slots, plan.step_slots[:-1], axis=0))
+    return np.asarray(np.add.reduceat(slots, plan.step_slots[:-1], axis=0)) / plan.topology.pp_size
 
 
 def plot_loads(
@@ -75,8 +78,8 @@ def plot_loads(
     panels[0].set_ylim(bottom=0)
     _add_legend(figure)
     figure.suptitle(
-        f"{plan.topology.dp_size} ranks x {plan.topology.num_microbatches} microbatches, ranks "
-        f"wait in every {plan.topology.barrier}",
+        f"{plan.topology.dp_size} ranks x {plan.topology.num_microbatches} microbatches, "
+        f"{WAITS[plan.topology.barrier]}",
         fontsize=11,
     )
     figure.savefig(target)

@@ -11,6 +11,7 @@ from balancer.cost import Costs
 from balancer.errors import ArgumentError
 from balancer.measures import Imbalance, Measures, measure_plan
 from balancer.plan import Flag, Plan
+from balancer.topology import WAITS, Barrier
 
 __all__ = ["BalanceReport", "balance_report"]
 
@@ -46,7 +47,7 @@ class BalanceReport:
     steps: int
     microbatches: int
     dp_size: int
-    barrier: str
+    barrier: Barrier
     unit: str
     planned: Measures
     given: Measures | None
@@ -160,7 +161,7 @@ def _text(report: BalanceReport) -> str:
     """Plain text of a report: a headline, one line a measure, one line for each exception."""
     lines = [
         f"{report.samples} samples -> {report.steps} steps on {report.dp_size} ranks, "
-        f"{report.microbatches} microbatches each; ranks wait in every {report.barrier}",
+        f"{report.microbatches} microbatches each; {WAITS[report.barrier]}",
         "",
         *_table(report),
         "",

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from balancer.errors import ArgumentError
 
 __all__ = [
+    "WAITS",
     "Barrier",
     "Layout",
     "Limits",
@@ -22,6 +23,13 @@ Layout = Literal["packed", "padded"]
 Barrier = Literal["step", "microbatch", "pipeline"]
 Modules = Literal["in_turn", "summed"]
 Schedule = Literal["1f1b", "eager_1f1b", "interleaved"]
+
+WAITS: dict[Barrier, str] = {
+    "step": "ranks wait once a step",
+    "microbatch": "ranks wait in every microbatch",
+    "pipeline": "pipelines wait once a step, their ranks for each other",
+}
+"""Where ranks wait under each barrier, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,8 @@ class BalancedDataLoader:
         limits: All of these in one object.
         layout: What `max_tokens` counts, `"packed"` or `"padded"`; by default as `collate_fn` says
             (its attribute `layout`), else packed.
-        barrier: Where ranks wait: `"step"` for DDP with `no_sync`, `"microbatch"` for FSDP.
+        barrier: Where ranks wait: `"step"` for DDP with `no_sync`, `"microbatch"` for FSDP. For
+            model pipelines plan with an `EpochPlanner` and pass its sampler as `batch_sampler`.
         modules: As in `balancer.topology.Topology`.
         oversize: A sample beyond a limit is an `"error"`, is left out (`"drop"`), or gets a
             microbatch of its own (`"alone"`).

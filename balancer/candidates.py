@@ -78,13 +78,18 @@ def quantised_time(
     return int(step_value(load, problem.num_modules, topology.dp_size))
 
 
-def solve(problem: StepProblem, topology: Topology, step: int) -> tuple[Candidate, int, int, str]:
-    """Best candidate for the fewest microbatches that fit, with the lower bound of the step."""
+def solve(
+    problem: StepProblem, topology: Topology, step: int, given: Candidate
+) -> tuple[Candidate, int, int, str]:
+    """Best candidate for the fewest microbatches that fit, with the lower bound of the step.
+
+    `given` is the step in its given order, which the result is never worse than where it is legal.
+    """
     bound, binds = step_bound(problem, topology)
     first = max(topology.num_microbatches, _fewest_slots(problem, topology.dp_size))
 
     def best_of(num_slots: int) -> Candidate | None:
-        return _best_candidate(problem, topology, num_slots, bound)
+        return _best_candidate(problem, topology, num_slots, bound, given)
 
     best, num_slots = fewest_that_fit(problem, topology, step, first, 1, best_of)
     return best, num_slots, bound, binds
@@ -140,7 +145,7 @@ def _fewest_slots(problem: StepProblem, dp_size: int) -> int:
 
 
 def _best_candidate(
-    problem: StepProblem, topology: Topology, num_slots: int, bound: int
+    problem: StepProblem, topology: Topology, num_slots: int, bound: int, given: Candidate
 ) -> Candidate | None:
     """The best of all candidates that keep the limits, refined; None where there is none."""
     num_groups = 1 if topology.barrier == "step" else num_slots
@@ -162,11 +167,9 @@ def _best_candidate(
             _MAX_EXCHANGES * 2048**3 // max(problem.num_items, 2048) ** 3,
         )  # fmt: skip
         best = Candidate(best.name, best.cells, int(value))
-    if num_slots == topology.num_microbatches:
-        cells = given_order(problem.position, topology.dp_size, num_slots)
-        value = quantised_time(problem, topology, cells, num_slots)
-        if (best is None or value < best.value) and keeps_limits(problem, topology, cells):
-            best = Candidate("given order", cells, value)
+    comparable = num_slots == topology.num_microbatches
+    if comparable and (best is None or given.value < best.value):
+        return given if keeps_limits(problem, topology, given.cells) else best
     return best
 
 

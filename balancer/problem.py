@@ -82,14 +82,15 @@ def build_problem(
     O(num_items * log(num_items)).
     """
     position = stable_order(given)
-    num_modules, values = len(costs.modules), costs.values.ravel()
-    largest, num_terms = largest_total(values, given, num_modules), len(given)
+    num_modules = len(costs.modules)
+    values = np.take(costs.values, given[position], axis=0).ravel()
+    largest, num_terms = largest_total(values, num_modules), len(given)
     if topology.barrier == "pipeline":
         largest = max(largest, topology.microbatch_cost * topology.num_stages)
         num_terms += max(len(given), topology.num_microbatches)
     exponent = _exponent(largest, num_terms)
-    quantised = quantise(values, given[position], num_modules, 2.0**-exponent)
-    sums = quantised.reshape(-1, num_modules).sum(axis=0)
+    quantised = quantise(values, 2.0**-exponent)
+    sums = np.array([quantised[k::num_modules].sum() for k in range(num_modules)])
     scales = 2.0**_COST_BITS / np.maximum(sums, 1)
     bits = min(20, (62 - len(given).bit_length()) // 2)
     shift = _COST_BITS + 2 - bits
@@ -98,7 +99,9 @@ def build_problem(
     position, keys = position[dearest_first], keys[dearest_first]
     used = np.flatnonzero(sums) if sums.any() else np.arange(1)
     rows = _rows(quantised, num_modules, dearest_first, used)
-    totals = rows.sum(axis=1) if len(used) > 1 else rows[:, 0]
+    totals = rows[:, 0].copy()
+    for column in rows.T[1:]:  # far faster than a sum along short rows
+        totals += column
     if topology.barrier == "pipeline":
         columns = _stage_costs(rows, stage_shares(topology, costs.modules)[:, used], topology)
     elif topology.barrier == "microbatch" and topology.modules == "in_turn":

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from balancer.bounds import Certificate, step_bound
-from balancer.candidates import given_order, quantised_time, solve
+from balancer.candidates import Candidate, given_order, quantised_time, solve
 from balancer.cost import Costs
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.pipeline_planner import solve_pipelines
@@ -88,14 +88,16 @@ def plan_step(
     if not len(given):
         raise PlanError(f"step {step} has no samples left; nothing can be delivered in it")
     problem = build_problem(costs, given, is_over, topology)
-    find = solve_pipelines if topology.barrier == "pipeline" else solve
-    best, num_slots, bound, binds = find(problem, topology, step)
     given_cells = given_order(problem.position, topology.dp_size, topology.num_microbatches)
+    given_value = quantised_time(problem, topology, given_cells, topology.num_microbatches)
+    if topology.barrier == "pipeline":
+        best, num_slots, bound, binds = solve_pipelines(problem, topology, step)
+    else:
+        in_order = Candidate("given order", given_cells, given_value)
+        best, num_slots, bound, binds = solve(problem, topology, step, in_order)
     certificate = Certificate(
         step_time=problem.to_cost(best.value),
-        given_time=problem.to_cost(
-            quantised_time(problem, topology, given_cells, topology.num_microbatches)
-        ),
+        given_time=problem.to_cost(given_value),
         lower_bound=problem.to_cost(bound),
         binds=binds,
         planner=best.name,

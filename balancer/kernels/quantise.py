@@ -10,24 +10,23 @@ __all__ = ["largest_total", "quantise", "share_keys"]
 
 
 @njit(nogil=True)
-def largest_total(values, ids, num_modules):
-    """Largest sum over modules among the samples `ids`; 0 where there are none."""
+def largest_total(values, num_modules):
+    """Largest sum over modules of any sample; 0 where there are none."""
     largest = 0.0
-    for i in range(ids.size):
+    for i in range(values.size // num_modules):
         total = 0.0
         for k in range(num_modules):
-            total += values[ids[i] * num_modules + k]
+            total += values[i * num_modules + k]
         largest = max(largest, total)
     return largest
 
 
 @njit(nogil=True)
-def quantise(values, ids, num_modules, factor):
-    """Costs of the samples `ids`, times `factor`, rounded half up to int64."""
-    costs = np.empty(ids.size * num_modules, np.int64)
-    for i in range(ids.size):
-        for k in range(num_modules):
-            costs[i * num_modules + k] = np.int64(values[ids[i] * num_modules + k] * factor + 0.5)
+def quantise(values, factor):
+    """Costs times `factor`, rounded half up to int64."""
+    costs = np.empty(values.size, np.int64)
+    for i in range(values.size):
+        costs[i] = np.int64(values[i] * factor + 0.5)
     return costs
 
 

@@ -40,7 +40,9 @@ def _rank_with_room(item, costs, num_modules, load, most, inverse, is_full, firs
     """First of the ranks with room that `item` fills least relative to the slot's size, or -1."""
     best, best_peak = -1, 0.0
     for rank in range(is_full.size):
-        peak, inside = 0.0, not is_full[rank]
+        if is_full[rank]:
+            continue
+        peak, inside = 0.0, True
         for k in range(num_modules):
             after = load[rank * num_modules + k] + costs[item * num_modules + k]
             inside = inside and after <= most[k]
@@ -64,14 +66,18 @@ def _unplaced_from(item, following):
 
 
 @njit(nogil=True)
-def _first_that_may_fit(item, room, num_modules, peaks, scales):
-    """First item after `item` whose peak is not above that of the room; all before it are."""
+def _highest_peak(room, num_modules, scales):
+    """Peak of the room left: no item with a higher peak fits."""
     highest = 0.0
     for k in range(num_modules):
         highest = max(highest, np.floor(max(room[k], 0.0) * scales[k]))
-    low, high = item + 1, peaks.size
-    if low < high and peaks[low] <= highest:
-        return low
+    return highest
+
+
+@njit(nogil=True)
+def _first_not_above(item, highest, peaks):
+    """First item from `item` on whose peak is not above `highest`; all before it are."""
+    low, high = item, peaks.size
     while low < high:
         middle = (low + high) // 2
         if peaks[middle] > highest:
@@ -123,6 +129,7 @@ def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, 
         load = np.zeros(dp_size * num_modules, np.int64)
         is_full = np.zeros(dp_size, np.bool_)
         num_open, held = dp_size, dp_size * (num_slots - 1 - slot)
+        highest = _highest_peak(room, num_modules, scales)
         item = _unplaced_from(0, following)
         while item < num_items and num_open > 0 and num_left > held:
             rank, possible = -1, True
@@ -134,10 +141,10 @@ def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, 
                     amounts, caps, padded, used, count, longest,
                 )  # fmt: skip
             if rank < 0:
-                follower = item + 1
-                if not possible:
-                    follower = _first_that_may_fit(item, room, num_modules, peaks, scales)
-                item = _unplaced_from(follower, following)
+                item = item + 1
+                if item < num_items and peaks[item] > highest:
+                    item = _first_not_above(item, highest, peaks)
+                item = _unplaced_from(item, following)
                 continue
             cells[item] = slot * dp_size + rank
             if caps.size:
@@ -155,6 +162,7 @@ def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, 
             if full and not last:
                 is_full[rank] = True
                 num_open -= 1
+            highest = _highest_peak(room, num_modules, scales)
             num_left -= 1
             following[item] = item + 1
             item = _unplaced_from(item + 1, following)

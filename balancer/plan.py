@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from enum import IntEnum
 from os import PathLike
 from typing import Any
@@ -118,11 +118,6 @@ class Plan:
         cell = self.cell(step=step, index=index, dp_rank=dp_rank)
         return self.sample_ids[self.offsets[cell] : self.offsets[cell + 1]]
 
-    def microbatch_flags(self, *, step: int, index: int, dp_rank: int) -> NDArray[np.int8]:
-        """`Flag` of each sample of `microbatch`, in the same order."""
-        cell = self.cell(step=step, index=index, dp_rank=dp_rank)
-        return self.flags[self.offsets[cell] : self.offsets[cell + 1]]
-
     def for_rank(self, dp_rank: int) -> Iterator[NDArray[np.int64]]:
         """All microbatches of one rank, in order."""
         for step in range(self.num_steps):
@@ -204,10 +199,6 @@ class Plan:
             epoch=plans[0].epoch,
             first_step=plans[0].first_step,
         )
-
-    def replace_dropped(self, dropped: NDArray[np.int64]) -> "Plan":
-        """The same plan with another list of ids that are not delivered."""
-        return replace(self, dropped=dropped)
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the plan as an `.npz` file (without pickle) that `load` reads back."""

@@ -1,6 +1,7 @@
 """EpochPlanner: any step of any epoch, planned from its number alone."""
 
 import hashlib
+from dataclasses import replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -105,9 +106,10 @@ class EpochPlanner:
         self.window_steps = int(window_steps)
         self._window: tuple[tuple[int, int], list[Plan]] = ((-1, -1), [])
         self._left_out = self._ids_left_out()
-        kept = np.setdiff1d(np.arange(len(costs)), self._left_out)
-        self._kept = kept if self._left_out.size else None
-        self._num_samples = len(kept)
+        self._kept: NDArray[np.int64] | None = None  # all samples, without an array of their ids
+        if self._left_out.size:
+            self._kept = np.setdiff1d(np.arange(len(costs)), self._left_out)
+        self._num_samples = len(costs) - len(self._left_out)
         self._slots_of_epoch: dict[int, NDArray[np.int64]] = {}
         whole, rest = divmod(self._num_samples, self.global_batch_size)
         self.num_steps = whole if tail == "drop" else whole + (rest > 0)
@@ -202,7 +204,7 @@ class EpochPlanner:
         check_count("num_steps", count)
         steps = tqdm(range(count), desc="planning", unit="step", disable=not progress)
         plan = Plan.concatenate([self.plan(epoch, step) for step in steps])
-        return plan.replace_dropped(self.dropped(epoch)) if count == self.num_steps else plan
+        return replace(plan, dropped=self.dropped(epoch)) if count == self.num_steps else plan
 
     def dropped(self, epoch: int) -> NDArray[np.int64]:
         """Ids, ascending, that are not delivered in an epoch: illegal, oversize and the tail's."""

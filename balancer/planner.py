@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from balancer.cost import Costs
+from balancer.epoch_order import EpochOrder
 from balancer.errors import ArgumentError, CapacityError, PlanError
-from balancer.kernels.order import permuted
 from balancer.plan import Flag, Plan
 from balancer.step_planner import Oversize, oversize_ids, plan_from_assignment, plan_step
 from balancer.topology import Topology, check_choice, check_count
@@ -38,6 +38,7 @@ class EpochPlanner:
         costs: Costs of all samples, rows by sample id.
         topology: Ranks, microbatches, barrier and limits.
         global_batch_size: Samples of a step over all ranks.
+        order: Order of the samples in every epoch.
         seed: Seed of the order.
         shuffle: Whether epochs are shuffled; else the order is that of the ids.
         oversize: Policy for samples over a limit: `"error"`, `"drop"` or `"alone"`.
@@ -105,11 +106,13 @@ class EpochPlanner:
         self.tail = tail
         self.window_steps = int(window_steps)
         self._window: tuple[tuple[int, int], list[Plan]] = ((-1, -1), [])
-        self._left_out = self._ids_left_out()
-        self._kept: NDArray[np.int64] | None = None  # all samples, without an array of their ids
-        if self._left_out.size:
-            self._kept = np.setdiff1d(np.arange(len(costs)), self._left_out)
-        self._num_samples = len(costs) - len(self._left_out)
+        self.order = EpochOrder(
+            num_ids=len(costs),
+            left_out=self._ids_left_out(),
+            seed=self.seed,
+            shuffle=self.shuffle,
+        )
+        self._num_samples = self.order.num_samples
         self._slots_of_epoch: dict[int, NDArray[np.int64]] = {}
         whole, rest = divmod(self._num_samples, self.global_batch_size)
         self.num_steps = whole if tail == "drop" else whole + (rest > 0)
@@ -132,7 +135,7 @@ class EpochPlanner:
         positions = np.arange(begin, end)
         repeated = positions >= self._num_samples
         flags = np.where(repeated, np.int8(Flag.REPEAT), np.int8(Flag.REAL))
-        return self._ids_at(positions % self._num_samples, epoch), flags
+        return self.order.ids_at(positions % self._num_samples, epoch), flags
 
     def plan(self, epoch: int, step: int) -> Plan:
         """Plan of one step, with its certificate.
@@ -211,8 +214,8 @@ class EpochPlanner:
         cut = np.zeros(0, np.int64)
         if self.tail == "drop":
             delivered = self.num_steps * self.global_batch_size
-            cut = self._ids_at(np.arange(delivered, self._num_samples), epoch)
-        return np.sort(np.concatenate([self._left_out, cut]))
+            cut = self.order.ids_at(np.arange(delivered, self._num_samples), epoch)
+        return np.sort(np.concatenate([self.order.left_out, cut]))
 
     def slots_per_step(self, epoch: int) -> NDArray[np.int64]:
         """Microbatches of every rank in each step of an epoch, int64 `(num_steps,)`.
@@ -242,12 +245,6 @@ class EpochPlanner:
             self.oversize, self.illegal, self.tail, self.window_steps,
         )  # fmt: skip
         return hashlib.sha256((repr(settings) + self.costs.fingerprint).encode()).hexdigest()
-
-    def _ids_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
-        """Sample ids at positions of the epoch's order."""
-        if self.shuffle:
-            positions = permuted(positions, self._num_samples, self.seed, epoch)
-        return positions if self._kept is None else self._kept[positions]
 
     def _ids_left_out(self) -> NDArray[np.int64]:
         """Ids, ascending, that no epoch delivers."""
@@ -280,8 +277,8 @@ class EpochPlanner:
                 mean = float(self.global_batch_size)
             else:
                 amounts = np.minimum(getattr(self.costs, name), limit)
-                amounts = amounts if self._kept is None else amounts[self._kept]
-                mean = float(amounts.mean()) * self.global_batch_size
+                amount = amounts.sum() - amounts[self.order.left_out].sum()
+                mean = float(amount) / self._num_samples * self.global_batch_size
             fits = limit * self.topology.dp_size * most
             if mean > fits:
                 needed = -(-mean // (limit * self.topology.dp_size))

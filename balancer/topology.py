@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
 from balancer.errors import ArgumentError
+from balancer.stage_roles import check_deferral
 
 __all__ = [
     "WAITS",
@@ -107,6 +108,9 @@ class Topology:
         max_in_flight: Most tokens of the microbatches whose activations a pipeline rank holds at
             once; a microbatch at one of `virtual_stages` counts for that fraction. Needs
             `limits.max_tokens`. `None`: no limit.
+        deferral: Whether a sample's language work may run in the microbatch after that of its
+            encoder work (see `balancer.deferral`). `stages` must keep encoders and the language
+            model (the modules of the last stage) apart.
 
     Raises:
         ArgumentError: A number or choice is not allowed, or is given under another barrier than
@@ -132,6 +136,7 @@ class Topology:
     forward_share: float = 1 / 3
     microbatch_cost: float = 0.0
     max_in_flight: int | None = None
+    deferral: bool = False
 
     def __post_init__(self) -> None:
         check_count("dp_size", self.dp_size)
@@ -160,6 +165,7 @@ class Topology:
     def __repr__(self) -> str:
         """All fields that this barrier knows, so that a new barrier leaves fingerprints alone."""
         hidden = () if self.barrier == "pipeline" else _PIPELINE_FIELDS
+        hidden += () if self.deferral else ("deferral",)
         shown = [each.name for each in fields(self) if each.name not in hidden]
         return f"Topology({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
@@ -197,6 +203,8 @@ class Topology:
         _check_number("microbatch_cost", self.microbatch_cost, most=math.inf)
         if self.max_in_flight is not None:
             self._check_in_flight()
+        if self.deferral:
+            check_deferral(self.stages, self.schedule)
 
     def _check_interleaved(self) -> None:
         for name in ("num_microbatches", "max_microbatches"):
@@ -230,6 +238,7 @@ _PIPELINE_FIELDS = (
     "forward_share",
     "microbatch_cost",
     "max_in_flight",
+    "deferral",
 )
 
 

@@ -44,6 +44,16 @@ PIPELINE = {"dp_size": 2, "num_microbatches": 4, "barrier": "pipeline", "pp_size
             {"schedule": "interleaved", "virtual_stages": 2, "num_microbatches": 6},
             "num_microbatches is 6; .* give a multiple of it",
         ),
+        ({"deferral": True}, "deferral is True and stages is \\(\\); encoders and the language"),
+        (
+            {"deferral": True, "stages": ({"vision": 1}, {"language": 1, "vision": 1}, {}, {})},
+            "deferral is True and stages is .* need stages of their own",
+        ),
+        (
+            {"deferral": True, "schedule": "interleaved", "virtual_stages": 2},
+            'deferral is True with schedule="interleaved"',
+        ),
+        ({"deferral": True, "barrier": "step", "pp_size": 1}, "deferral is True under barrier="),
     ],
 )
 def test_settings_that_cannot_be_are_refused_by_name(options, message):
@@ -98,6 +108,7 @@ def test_other_barriers_are_shown_without_pipelines():
     """What is shown, and so fingerprints, of the other barriers is what it was before."""
     assert "pp_size" not in repr(Topology(dp_size=2))
     assert "pp_size=4" in repr(Topology(**PIPELINE))
+    assert "deferral" not in repr(Topology(**PIPELINE))
 
 
 @given(st.integers(4, 12), st.integers(0, 2**32 - 1), st.sampled_from(["packed", "padded"]))

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
+from balancer.checks import check_choice, check_count, check_number
 from balancer.errors import ArgumentError
+from balancer.limits import Layout, Limits
 from balancer.stage_roles import check_deferral
 
 __all__ = [
@@ -20,7 +22,6 @@ __all__ = [
     "check_count",
 ]
 
-Layout = Literal["packed", "padded"]
 Barrier = Literal["step", "microbatch", "pipeline"]
 Modules = Literal["in_turn", "summed"]
 Schedule = Literal["1f1b", "eager_1f1b", "interleaved"]
@@ -31,48 +32,6 @@ WAITS: dict[Barrier, str] = {
     "pipeline": "pipelines wait once a step, their ranks for each other",
 }
 """Where ranks wait under each barrier, in words."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
-    """Most that one microbatch may hold; `None` means no limit.
-
-    Attributes:
-        max_tokens: Language-model tokens.
-        max_patches: Encoder patches.
-        max_images: Images.
-        max_samples: Samples.
-        layout: How a microbatch lies in memory, and so what `max_tokens` is checked on:
-            `"packed"` the sum of its tokens, `"padded"` its samples times its longest.
-
-    Raises:
-        ArgumentError: A limit is not a positive whole number, or the layout is unknown.
-
-    Example:
-        >>> Limits(max_tokens=8192).max_images is None
-        True
-    """
-
-    max_tokens: int | None = None
-    max_patches: int | None = None
-    max_images: int | None = None
-    max_samples: int | None = None
-    layout: Layout = "packed"
-
-    def __post_init__(self) -> None:
-        check_choice("layout", self.layout, get_args(Layout))
-        for name in _LIMIT_NAMES:
-            if getattr(self, name) is not None:
-                check_count(name, getattr(self, name))
-
-    @property
-    def given(self) -> dict[str, int]:
-        """The limits that are set, by the name of the amount: `tokens`, `patches`, ..."""
-        values = {name.removeprefix("max_"): getattr(self, name) for name in _LIMIT_NAMES}
-        return {name: value for name, value in values.items() if value is not None}
-
-
-_LIMIT_NAMES = ("max_tokens", "max_patches", "max_images", "max_samples")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -199,8 +158,8 @@ class Topology:
                 f"stages has {len(self.stages)} entries; pp_size={self.pp_size} x virtual_stages="
                 f"{self.virtual_stages} needs {self.num_stages}: give one for each"
             )
-        _check_number("forward_share", self.forward_share, most=1.0)
-        _check_number("microbatch_cost", self.microbatch_cost, most=math.inf)
+        check_number("forward_share", self.forward_share, most=1.0)
+        check_number("microbatch_cost", self.microbatch_cost, most=math.inf)
         if self.max_in_flight is not None:
             self._check_in_flight()
         if self.deferral:
@@ -258,39 +217,10 @@ def _plain_stages(stages: object) -> tuple[dict[str, float], ...]:
                 f"stages[{index}] is {stage!r}; allowed: a mapping from module to its weight"
             )
         for name, weight in stage.items():
-            _check_number(f"stages[{index}][{name!r}]", weight, most=math.inf)
+            check_number(f"stages[{index}][{name!r}]", weight, most=math.inf)
             totals[name] = totals.get(name, 0.0) + float(weight)
         plain.append({name: float(stage[name]) for name in sorted(stage)})
     for name, total in totals.items():
         if total == 0.0:
             raise ArgumentError(f"stages give module {name!r} no weight; give one stage some")
     return tuple(plain)
-
-
-def _check_number(name: str, value: object, *, most: float) -> None:
-    """Refuse a value that is not a finite number from 0 to `most`."""
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not 0 <= value <= most or value == math.inf:  # type: ignore[operator]
-        above = "" if math.isinf(most) else f" and <= {most:g}"
-        raise ArgumentError(f"{name} is {value!r}; allowed: finite numbers >= 0{above}")
-
-
-def check_count(name: str, value: object, *, least: int = 1) -> None:
-    """Refuse a value that is not a whole number of at least `least`.
-
-    Raises:
-        ArgumentError: Naming the argument, the value and what is allowed.
-    """
-    integral = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not integral or value < least:  # type: ignore[operator]
-        raise ArgumentError(f"{name} is {value!r}; allowed: whole numbers >= {least}")
-
-
-def check_choice(name: str, value: object, allowed: tuple[str, ...]) -> None:
-    """Refuse a value that is not among the allowed ones.
-
-    Raises:
-        ArgumentError: Naming the argument, the value and the choices.
-    """
-    if value not in allowed:
-        raise ArgumentError(f"{name} is {value!r}; allowed: {', '.join(map(repr, allowed))}")

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from balancer.checks import check_choice, check_count, check_number
 from balancer.errors import ArgumentError
 from balancer.limits import Layout, Limits
+from balancer.ranks import Speeds, checked_speeds, merged_limits
 from balancer.stage_roles import check_deferral
 
 __all__ = [
@@ -53,6 +54,13 @@ class Topology:
         modules: Under the microbatch barrier, `"in_turn"` if ranks wait after each module of a
             microbatch (each is sharded), `"summed"` if they wait once for the microbatch.
         limits: Hard caps of a microbatch.
+        rank_speeds: How fast each rank is relative to the costs: a sample of cost 1 takes 1 / speed
+            there. One number a rank; or, with modules in turn, such a tuple for each module by
+            its name. Empty: all are alike. Under the pipeline barrier it is the speed of a whole
+            pipeline.
+        rank_limits: Hard caps of the microbatches of each rank, one `Limits` a rank, all of the
+            same amounts, beside or instead of `limits`. Empty: `limits` for all. `limits` then
+            are the loosest of any rank.
         pp_size: Pipeline ranks of the model, at least 2 under the pipeline barrier, else 1.
         stages: What each stage holds, in the order samples run through them: a mapping from module
             to its weight there (layers, or a fraction), one for each of `pp_size * virtual_stages`
@@ -96,6 +104,8 @@ class Topology:
     microbatch_cost: float = 0.0
     max_in_flight: int | None = None
     deferral: bool = False
+    rank_speeds: Speeds = field(default=(), hash=False)
+    rank_limits: tuple[Limits, ...] = ()
 
     def __post_init__(self) -> None:
         check_count("dp_size", self.dp_size)
@@ -112,6 +122,7 @@ class Topology:
         if not isinstance(self.limits, Limits):
             raise ArgumentError(f"limits is {self.limits!r}; allowed: a Limits object")
         object.__setattr__(self, "stages", _plain_stages(self.stages))
+        self._set_ranks()
         if self.barrier == "pipeline":
             self._check_pipeline()
         else:
@@ -123,8 +134,8 @@ class Topology:
 
     def __repr__(self) -> str:
         """All fields that this barrier knows, so that a new barrier leaves fingerprints alone."""
-        hidden = () if self.barrier == "pipeline" else _PIPELINE_FIELDS
-        hidden += () if self.deferral else ("deferral",)
+        hidden: tuple[str, ...] = () if self.barrier == "pipeline" else _PIPELINE_FIELDS
+        hidden += tuple(name for name in _SHOWN_IF_GIVEN if not getattr(self, name))
         shown = [each.name for each in fields(self) if each.name not in hidden]
         return f"Topology({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
@@ -132,6 +143,25 @@ class Topology:
     def num_stages(self) -> int:
         """Stages that a sample runs through: `pp_size * virtual_stages`."""
         return self.pp_size * self.virtual_stages
+
+    def _set_ranks(self) -> None:
+        """Bring speeds and limits of the ranks to their plain form."""
+        object.__setattr__(self, "rank_speeds", checked_speeds(self.rank_speeds, self.dp_size))
+        in_turn = self.barrier == "microbatch" and self.modules == "in_turn"
+        if isinstance(self.rank_speeds, Mapping) and not in_turn:
+            raise ArgumentError(
+                f"rank_speeds is a mapping from modules under barrier={self.barrier!r}, modules="
+                f'{self.modules!r}; allowed with barrier="microbatch" and modules="in_turn" only: '
+                "give one speed a rank"
+            )
+        limits, rank_limits = merged_limits(self.limits, self.rank_limits, self.dp_size)
+        object.__setattr__(self, "limits", limits)
+        object.__setattr__(self, "rank_limits", rank_limits)
+        if self.max_in_flight is not None and len({each.max_tokens for each in rank_limits}) > 1:
+            raise ArgumentError(
+                "rank_limits differ in max_tokens while max_in_flight is set; give all ranks the "
+                "same max_tokens, or leave max_in_flight out"
+            )
 
     def _check_no_pipeline(self) -> None:
         for each in fields(self):
@@ -199,6 +229,10 @@ _PIPELINE_FIELDS = (
     "max_in_flight",
     "deferral",
 )
+
+
+_SHOWN_IF_GIVEN = ("deferral", "rank_speeds", "rank_limits")
+"""Fields that are part of a fingerprint only where they are used."""
 
 
 def _plain_stages(stages: object) -> tuple[dict[str, float], ...]:

@@ -1,9 +1,9 @@
 """Costs: what each sample takes in each module of the model, and what a cost model is."""
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from balancer.errors import ArgumentError, SampleError
 from balancer.samples import SampleTable
 
-__all__ = ["CostFunction", "CostModel", "Costs", "evaluate_costs"]
+__all__ = ["CostFunction", "CostModel", "Costs", "costs_fingerprint", "evaluate_costs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,14 +173,34 @@ class Costs:
     @property
     def fingerprint(self) -> str:
         """Hash of everything in here; equal costs have equal fingerprints on any host."""
-        digest = hashlib.sha256(repr((self.modules, self.unit)).encode())
-        columns = (self.tokens, self.patches, self.images, self.target_tokens, self.illegal)
-        for column in (self.values, *columns):
-            digest.update(np.ascontiguousarray(column).data)
-        if self.prep is not None:
-            digest.update(b"prep")
-            digest.update(np.ascontiguousarray(self.prep).data)
-        return digest.hexdigest()
+        hashes = {name: hashlib.sha256(column.data) for name, column in self.hashed_columns()}
+        return costs_fingerprint(self.modules, self.unit, hashes)
+
+    def hashed_columns(self) -> list[tuple[str, NDArray[Any]]]:
+        """Name and contiguous array of each column that the fingerprint covers."""
+        names = ["values", "tokens", "patches", "images", "target_tokens", "illegal"]
+        names += [] if self.prep is None else ["prep"]
+        return [(name, np.ascontiguousarray(getattr(self, name))) for name in names]
+
+    def largest(self, amount: str) -> int:
+        """Largest of an amount (`"tokens"`, `"patches"`, `"images"`) over all samples."""
+        return int(getattr(self, amount).max(initial=0))
+
+    def over(self, amount: str, limit: int) -> NDArray[np.int64]:
+        """Ids, ascending, of the samples with more of an amount than `limit`."""
+        return np.flatnonzero(getattr(self, amount) > limit)
+
+    def clipped_sum(self, amount: str, limit: int) -> int:
+        """Sum over all samples of an amount, what is over `limit` left out."""
+        return int(np.minimum(getattr(self, amount), limit).sum())
+
+
+def costs_fingerprint(modules: tuple[str, ...], unit: str, hashes: Mapping[str, Any]) -> str:
+    """Fingerprint of costs from a running SHA-256 of the bytes of each column, by its name."""
+    digest = hashlib.sha256(repr((modules, unit)).encode())
+    for name, column in hashes.items():
+        digest.update(name.encode() + column.digest())
+    return digest.hexdigest()
 
 
 class CostModel(Protocol):

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.cost import Costs
 from balancer.pipeline import cell_costs, step_times
 from balancer.plan import Plan
+from balancer.priced import PricedSamples
 
 __all__ = ["Imbalance", "Measures", "Microbatch", "measure_plan"]
 
@@ -72,7 +72,9 @@ class Measures:
     largest: Microbatch
 
 
-def measure_plan(plan: Plan, costs: Costs, *, lower_bounds: _FLOAT | None = None) -> Measures:
+def measure_plan(
+    plan: Plan, costs: PricedSamples, *, lower_bounds: _FLOAT | None = None
+) -> Measures:
     """Measures of a plan that has at least one sample.
 
     Args:
@@ -104,7 +106,7 @@ def measure_plan(plan: Plan, costs: Costs, *, lower_bounds: _FLOAT | None = None
     total_time = float(times.sum())
     over = times[bounds > 0] / bounds[bounds > 0] if bounds.size else np.zeros(0)
     busy = float(slots.mean(axis=1).sum()) / plan.topology.pp_size
-    real_tokens = int(costs.tokens[plan.sample_ids].sum())
+    real_tokens = int(costs.select(plan.sample_ids).tokens.sum())
     allocated = int(amounts["tokens"].sum())
     return Measures(
         step_imbalance=_imbalance(steps),

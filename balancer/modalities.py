@@ -7,24 +7,24 @@ module that runs. A microbatch without an image then hangs the ranks whose micro
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.cost import Costs
 from balancer.plan import Plan
+from balancer.priced import PricedSamples
 
 __all__ = ["missing_modules", "used_modules"]
 
 
-def used_modules(plan: Plan, costs: Costs) -> NDArray[np.bool_]:
+def used_modules(plan: Plan, costs: PricedSamples) -> NDArray[np.bool_]:
     """Whether each microbatch has work in each module, `(num_microbatches, num_modules)`.
 
     Rows are in the order of `plan.offsets`, columns in that of `costs.modules`.
     """
     if not len(plan.sample_ids):
         return np.zeros((0, len(costs.modules)), np.bool_)
-    working = costs.values[plan.sample_ids] > 0
+    working = costs.select(plan.sample_ids).values > 0
     return np.logical_or.reduceat(working, plan.offsets[:-1], axis=0)
 
 
-def missing_modules(plan: Plan, costs: Costs) -> NDArray[np.bool_]:
+def missing_modules(plan: Plan, costs: PricedSamples) -> NDArray[np.bool_]:
     """Modules a microbatch does not use though another rank's does at the same time.
 
     Same shape as `used_modules`. Where true, that rank has to run the module on a dummy input,

@@ -3,30 +3,30 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.cost import Costs
 from balancer.errors import ArgumentError
 from balancer.kernels.pipeline import rank_times
 from balancer.pipeline_schedule import pipeline_schedule
 from balancer.pipeline_stages import stage_shares
 from balancer.pipeline_value import peak_in_flight
 from balancer.plan import Plan
+from balancer.priced import PricedSamples
 from balancer.topology import Topology
 
 __all__ = ["cell_costs", "step_times", "tokens_in_flight"]
 
 
-def cell_costs(plan: Plan, costs: Costs) -> NDArray[np.float64]:
+def cell_costs(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
     """Cost of each microbatch in each module, float64 `(num_microbatches, num_modules)`.
 
     Rows are in the order of `plan.offsets`; repeats and fillers count, since they run.
     """
-    values = costs.values[plan.sample_ids]
+    values = costs.select(plan.sample_ids).values
     if not len(values):
         return np.zeros((0, len(costs.modules)))
     return np.add.reduceat(values, plan.offsets[:-1], axis=0)
 
 
-def step_times(plan: Plan, costs: Costs) -> NDArray[np.float64]:
+def step_times(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
     """Time of each step, in the unit of the costs, float64 `(num_steps,)`.
 
     Under the step barrier a step takes as long as its dearest rank. Under the microbatch barrier
@@ -62,7 +62,7 @@ def step_times(plan: Plan, costs: Costs) -> NDArray[np.float64]:
     return times
 
 
-def tokens_in_flight(plan: Plan, costs: Costs) -> NDArray[np.float64]:
+def tokens_in_flight(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
     """Most tokens that a pipeline rank of each data-parallel rank holds at once in each step.
 
     Float64 `(num_steps, dp_size)`; what `Topology.max_in_flight` limits. Under the padded layout

@@ -84,6 +84,7 @@ def measure_plan(
             certificates when not given.
 
     Example:
+        >>> from balancer.cost import Costs
         >>> costs = Costs.from_values([3.0, 1.0, 2.0, 2.0])
         >>> round(measure_plan(Plan.from_cells([[[[0, 2], [1, 3]]]]), costs).idle_fraction, 6)
         0.2

@@ -31,6 +31,7 @@ def missing_modules(plan: Plan, costs: PricedSamples) -> NDArray[np.bool_]:
     with its output times zero, if its ranks wait for each other inside the module.
 
     Example:
+        >>> from balancer.cost import Costs
         >>> costs = Costs.from_values([[3, 1], [0, 2]], modules=("vision", "language"))
         >>> missing_modules(Plan.from_cells([[[[0], [1]]]]), costs)
         array([[False, False],

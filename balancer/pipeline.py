@@ -37,6 +37,7 @@ def step_times(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
 
     Example:
         >>> from balancer.topology import Topology
+        >>> from balancer.cost import Costs
         >>> costs = Costs.from_values([3, 1, 2, 2])
         >>> cells = [[[[0], [1]], [[2], [3]]]]
         >>> step_times(Plan.from_cells(cells), costs)

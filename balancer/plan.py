@@ -268,9 +268,10 @@ class Plan:
     def amounts(self, costs: Costs) -> dict[str, NDArray[np.int64]]:
         """Tokens, patches, images and samples of each microbatch, int64, in order of `offsets`.
 
-        Under the padded layout `tokens` is what is allocated: samples times the longest.
+        `tokens` is what is allocated: rounded as the limits say, and under the padded layout
+        samples times the longest.
         """
-        return cell_amounts(self.sample_ids, self.offsets, self.topology.limits.layout, costs)
+        return cell_amounts(self.sample_ids, self.offsets, self.topology.limits, costs)
 
 
 _ARRAYS = ("sample_ids", "flags", "offsets", "step_slots", "dropped", "alone")

@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 from balancer.cost import Costs
 from balancer.errors import PlanError
-from balancer.topology import Layout, Limits
+from balancer.limits import Limits, padded_to
 
 __all__ = ["cell_amounts", "check_conservation", "check_limits", "check_offsets"]
 
@@ -54,11 +54,11 @@ def check_limits(
 
 
 def cell_amounts(
-    sample_ids: NDArray[np.int64], offsets: NDArray[np.int64], layout: Layout, costs: Costs
+    sample_ids: NDArray[np.int64], offsets: NDArray[np.int64], limits: Limits, costs: Costs
 ) -> dict[str, NDArray[np.int64]]:
     """What each microbatch holds of every amount a limit can be set on; see `Plan.amounts`."""
     columns = {
-        "tokens": costs.tokens[sample_ids],
+        "tokens": limits.taken("tokens", costs.tokens[sample_ids]),
         "patches": costs.patches[sample_ids],
         "images": costs.images[sample_ids],
         "samples": np.ones(sample_ids.shape, np.int64),
@@ -67,6 +67,7 @@ def cell_amounts(
         return {name: np.zeros(0, np.int64) for name in columns}
     starts = offsets[:-1]
     amounts = {name: np.add.reduceat(column, starts) for name, column in columns.items()}
-    if layout == "padded":
+    if limits.layout == "padded":
         amounts["tokens"] = np.diff(offsets) * np.maximum.reduceat(columns["tokens"], starts)
+    amounts["tokens"] = padded_to(amounts["tokens"], limits.pad_microbatch_to)
     return amounts

@@ -272,11 +272,12 @@ class EpochPlanner:
         most = self.topology.max_microbatches
         if most is None:
             return
-        for name, limit in self.topology.limits.given.items():
+        limits = self.topology.limits
+        for name, limit in limits.room.items():
             if name == "samples":
                 mean = float(self.global_batch_size)
             else:
-                amounts = np.minimum(getattr(self.costs, name), limit)
+                amounts = np.minimum(limits.taken(name, getattr(self.costs, name)), limit)
                 amount = amounts.sum() - amounts[self.order.left_out].sum()
                 mean = float(amount) / self._num_samples * self.global_batch_size
             fits = limit * self.topology.dp_size * most

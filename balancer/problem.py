@@ -138,13 +138,13 @@ def over_limits(
     Looks at all samples when `sample_ids` is `None`.
     """
     over: dict[str, NDArray[np.int64]] = {}
-    for name, limit in limits.given.items():
+    for name, limit in limits.room.items():
         if name != "samples":
             amounts = getattr(costs, name)
             ids = (
-                np.flatnonzero(amounts > limit)
+                np.flatnonzero(limits.taken(name, amounts) > limit)
                 if sample_ids is None
-                else sample_ids[amounts[sample_ids] > limit]
+                else sample_ids[limits.taken(name, amounts[sample_ids]) > limit]
             )
             if ids.size:
                 over[name] = ids
@@ -197,9 +197,9 @@ def _amounts(
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Flattened amounts and their caps; an item to be left alone takes up every sample place."""
     columns, caps = [], []
-    for name, limit in limits.given.items():
+    for name, limit in limits.room.items():
         if name != "samples":
-            columns.append(np.minimum(getattr(costs, name)[ids], limit))
+            columns.append(np.minimum(limits.taken(name, getattr(costs, name)[ids]), limit))
             caps.append(limit)
     if limits.max_samples is not None or alone.any():
         places = limits.max_samples if limits.max_samples is not None else len(ids) + 1

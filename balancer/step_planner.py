@@ -166,11 +166,16 @@ def oversize_ids(
     ids = np.unique(np.concatenate([np.zeros(0, np.int64), *over.values()]))
     if ids.size and oversize == "error":
         name, at_fault = next(iter(over.items()))
-        size, limit = getattr(costs, name)[at_fault[0]], topology.limits.given[name]
+        limits, sizes = topology.limits, getattr(costs, name)
+        size, taken = sizes[at_fault[0]], limits.taken(name, sizes[at_fault])[0]
+        rounded = f" (rounded up to {taken})" if taken != size else ""
+        room = limits.room[name]
+        most = f" (room for {room})" if room != limits.given[name] else ""
         more = f" (and {ids.size - 1} more are over a limit)" if ids.size > 1 else ""
         raise CapacityError(
-            f"sample {at_fault[0]} has {size} {name}, more than max_{name}={limit}{more}; raise "
-            f'max_{name} to {getattr(costs, name).max()}, or pass oversize="drop" or "alone"',
+            f"sample {at_fault[0]} has {size} {name}{rounded}, more than max_{name}="
+            f"{limits.given[name]}{most}{more}; raise max_{name} to "
+            f'{limits.enough(name, sizes)}, or pass oversize="drop" or "alone"',
             sample_ids=ids.tolist(),
         )
     return ids

@@ -207,6 +207,12 @@ class Topology:
     def _check_in_flight(self) -> None:
         check_count("max_in_flight", self.max_in_flight)
         most = self.limits.max_tokens
+        if self.limits.pad_microbatch_to > 1:
+            raise ArgumentError(
+                f"max_in_flight is {self.max_in_flight} with limits.pad_microbatch_to="
+                f"{self.limits.pad_microbatch_to}; tokens in flight are not counted rounded up by "
+                "microbatch: leave one of them out"
+            )
         if most is None:
             raise ArgumentError(
                 f"max_in_flight is {self.max_in_flight} without limits.max_tokens; set max_tokens "

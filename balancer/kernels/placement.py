@@ -2,35 +2,37 @@
 
 All kernels take items by position: `order` lists them dearest first; `shares[i * num_modules + k]`
 is item i's cost in module k as a share of the module's total (int64, all modules on one scale);
-amounts and caps are as in `balancer.kernels.limits`. They return the cell `slot * dp_size + rank`
-of each item, or -1 for an item that fitted nowhere.
+amounts and caps are as in `balancer.kernels.limits`, ranks as in `balancer.kernels.ranks`. They
+return the cell `slot * dp_size + rank` of each item, or -1 for an item that fitted nowhere.
 """
 
 import numpy as np
 from numba import njit
 
 from balancer.kernels.limits import fits, put
+from balancer.kernels.ranks import fits_alone, reserved, slowed
 
 __all__ = ["fill_empty", "least_loaded", "place_by_amount", "place_on_ranks"]
 
 
 @njit(nogil=True)
-def _squares(item, shares, num_modules, load, b):
+def _squares(item, shares, num_modules, load, b, ranks):
     """Sum over modules of the squared load of bin `b` once it holds `item`."""
     squares = 0.0
     for k in range(num_modules):
-        after = float(load[b * num_modules + k] + shares[item * num_modules + k])
+        share = slowed(shares[item * num_modules + k], b, k, num_modules, ranks)
+        after = float(load[b * num_modules + k] + share)
         squares += after * after
     return squares
 
 
 @njit(nogil=True)
-def least_loaded(item, shares, num_modules, load, closed):
+def least_loaded(item, shares, num_modules, load, closed, ranks=None):
     """Open bin where the modules that `item` uses end lowest; then squares, then index.
 
     Compared is the largest resulting load over those modules alone, so that samples without
     images spread by their language cost and do not pile up where there are few images. Returns -1
-    where all bins are closed.
+    where all bins are closed. Bins are ranks wherever `ranks` is given.
     """
     best, best_peak = -1, np.int64(0)
     for b in range(closed.size):
@@ -40,30 +42,31 @@ def least_loaded(item, shares, num_modules, load, closed):
         for k in range(num_modules):
             share = shares[item * num_modules + k]
             if share > 0:
+                share = slowed(share, b, k, num_modules, ranks)
                 peak = max(peak, load[b * num_modules + k] + share)
         if best < 0 or peak < best_peak:
             best, best_peak = b, peak
-        elif peak == best_peak and _squares(item, shares, num_modules, load, b) < _squares(
-            item, shares, num_modules, load, best
-        ):
-            best = b
+        elif peak == best_peak:
+            squares = _squares(item, shares, num_modules, load, b, ranks)
+            if squares < _squares(item, shares, num_modules, load, best, ranks):
+                best = b
     return best
 
 
 @njit(nogil=True)
 def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, amounts, caps, padded,
-                   dp_size, num_slots):  # fmt: skip
+                   dp_size, num_slots, ranks=None):  # fmt: skip
     """Greedy: each item to the rank, then to the microbatch of it, that it loads least.
 
     Ranks are compared by `rank_shares` (the shares, or their sums as one module), the microbatches
-    of a rank by `shares`. O(num_items * (dp_size + num_slots) * num_modules) while the limits
-    leave room.
+    of a rank by `shares`. Slownesses are those in the columns of `rank_shares`.
+    O(num_items * (dp_size + num_slots) * num_modules) while the limits leave room.
     """
     num_items, num_cells = order.size, dp_size * num_slots
     cells = np.empty(num_items, np.int64)
     rank_load = np.zeros(dp_size * num_rank_modules, np.int64)
     cell_load = np.zeros(num_cells * num_modules, np.int64)  # rank-major: a rank's cells together
-    used = np.zeros(num_cells * caps.size, np.int64)
+    used = reserved(num_cells, caps.size, dp_size, 1, ranks)
     count = np.zeros(num_cells, np.int64)
     longest = np.zeros(num_cells, np.int64)
     tried = np.zeros(dp_size, np.bool_)
@@ -74,7 +77,7 @@ def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, am
         for rank in range(dp_size):
             tried[rank] = False
         for _ in range(dp_size):
-            rank = least_loaded(item, rank_shares, num_rank_modules, rank_load, tried)
+            rank = least_loaded(item, rank_shares, num_rank_modules, rank_load, tried, ranks)
             for slot in range(num_slots if caps.size else 0):
                 full[slot] = not fits(
                     item, slot * dp_size + rank, amounts, caps, padded, used, count, longest
@@ -91,13 +94,15 @@ def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, am
             for k in range(num_modules):
                 own[slot * num_modules + k] += shares[item * num_modules + k]
             for k in range(num_rank_modules):
-                rank_load[rank * num_rank_modules + k] += rank_shares[item * num_rank_modules + k]
+                rank_load[rank * num_rank_modules + k] += slowed(
+                    rank_shares[item * num_rank_modules + k], rank, k, num_rank_modules, ranks
+                )
             break
     return cells
 
 
 @njit(nogil=True)
-def place_by_amount(order, amounts, caps, padded, num_cells):
+def place_by_amount(order, amounts, caps, padded, num_cells, dp_size=1, stride=1, ranks=None):
     """Best-fit: each item to the fullest microbatch it fits, `order` being largest amount first.
 
     Fullness is measured on the item's own tightest cap. Best-fit decreasing needs at most
@@ -105,7 +110,7 @@ def place_by_amount(order, amounts, caps, padded, num_cells):
     """
     num_caps = caps.size
     cells = np.empty(order.size, np.int64)
-    used = np.zeros(num_cells * num_caps, np.int64)
+    used = reserved(num_cells, num_caps, dp_size, stride, ranks)
     count = np.zeros(num_cells, np.int64)
     longest = np.zeros(num_cells, np.int64)
     for t in range(order.size):
@@ -129,19 +134,24 @@ def place_by_amount(order, amounts, caps, padded, num_cells):
 
 
 @njit(nogil=True)
-def fill_empty(order, num_cells, cells):
+def fill_empty(order, num_cells, cells, amounts=None, caps=None, dp_size=1, stride=1, ranks=None):
     """Give every empty cell the cheapest item that does not leave its own cell empty, in place.
 
-    Any single item fits an empty cell; with fewer items than cells some stay empty.
+    Where ranks differ, the cheapest that fits the rank (`amounts`, `caps` are then needed);
+    otherwise any single item fits. With fewer items than cells some stay empty.
     """
     count = np.zeros(num_cells, np.int64)
     for item in range(cells.size):
         count[cells[item]] += 1
     t = order.size - 1
     for cell in range(num_cells):
+        if ranks is not None:
+            t = order.size - 1
         while count[cell] == 0 and t >= 0:
             item = order[t]
-            if count[cells[item]] > 1:
+            if count[cells[item]] > 1 and (
+                ranks is None or fits_alone(item, cell, amounts, caps, dp_size, stride, ranks)
+            ):
                 count[cells[item]] -= 1
                 count[cell] += 1
                 cells[item] = cell

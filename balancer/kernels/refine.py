@@ -1,13 +1,14 @@
 """Local search: moves and swaps out of the lines that set the step time.
 
 Lines, groups and loads are those of `balancer.kernels.steptime`; amounts and caps those of
-`balancer.kernels.limits`.
+`balancer.kernels.limits`; ranks those of `balancer.kernels.ranks`.
 """
 
 import numpy as np
 from numba import njit
 
 from balancer.kernels.limits import fits, put, take
+from balancer.kernels.ranks import reserved, slowed
 from balancer.kernels.steptime import line_loads
 
 __all__ = ["refine"]
@@ -111,10 +112,11 @@ def _try_exchange(give, back, target, cells, amounts, caps, padded, used, count,
 
 @njit(nogil=True)
 def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank,
-                   rest_a, rest_b):  # fmt: skip
+                   rest_a, rest_b, ranks):  # fmt: skip
     """Best move or swap between two lines: the change, the item given, the item returned (-1)."""
     now = _set_rest(line_a, line_b, num_modules, dp_size, top, top_rank, rest_a, rest_b)
     same_group = line_a // dp_size == line_b // dp_size
+    rank_a, rank_b = line_a % dp_size, line_b % dp_size
     best, best_give, best_back = now, -1, -1
     give = first[line_a]
     while give >= 0:
@@ -125,8 +127,10 @@ def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, lo
                 amount = costs[give * num_modules + k]
                 if back >= 0:
                     amount -= costs[back * num_modules + k]
-                largest_a = max(rest_a[k], load[line_a * num_modules + k] - amount)
-                largest_b = max(rest_b[k], load[line_b * num_modules + k] + amount)
+                less = slowed(amount, rank_a, k, num_modules, ranks)
+                more = slowed(amount, rank_b, k, num_modules, ranks)
+                largest_a = max(rest_a[k], load[line_a * num_modules + k] - less)
+                largest_b = max(rest_b[k], load[line_b * num_modules + k] + more)
                 time += max(largest_a, largest_b) if same_group else largest_a + largest_b
             if time < best:
                 best, best_give, best_back = time, give, back
@@ -153,7 +157,7 @@ def _target_cell(line_b, back, cells, count, dp_size, num_slots, num_groups):
 
 @njit(nogil=True)
 def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots, num_groups,
-           goal, budget):  # fmt: skip
+           goal, budget, ranks=None):  # fmt: skip
     """Improve `cells` in place until the step time is `goal`, nothing helps, or `budget` is spent.
 
     Visits the lines that set the step time in turn; between such a line and each other line makes
@@ -161,7 +165,7 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
     O(num_modules). Returns the step time.
     """
     num_lines, num_cells, num_items = num_groups * dp_size, num_slots * dp_size, cells.size
-    load = line_loads(cells, costs, num_modules, dp_size, num_groups)
+    load = line_loads(cells, costs, num_modules, dp_size, num_groups, ranks)
     num_tops = num_groups * num_modules
     top = np.empty(num_tops * 3, np.int64)
     top_rank = np.empty(num_tops * 3, np.int64)
@@ -169,7 +173,7 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
     for g in range(num_tops):
         _rank_top(load, g // num_modules, g % num_modules, num_modules, dp_size, top, top_rank)
         value += top[g * 3]
-    used = np.zeros(num_cells * caps.size, np.int64)
+    used = reserved(num_cells, caps.size, dp_size, 1, ranks)
     count = np.zeros(num_cells, np.int64)
     longest = np.zeros(num_cells, np.int64)
     size = np.zeros(num_lines, np.int64)
@@ -200,7 +204,7 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
             budget -= size[line_a] * (size[line_b] + 1)
             change, give, back = _best_exchange(
                 line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank,
-                rest_a, rest_b,
+                rest_a, rest_b, ranks,
             )  # fmt: skip
             if give < 0:
                 continue
@@ -222,8 +226,12 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
                 moved = costs[give * num_modules + k]
                 if back >= 0:
                     moved -= costs[back * num_modules + k]
-                load[line_a * num_modules + k] -= moved
-                load[line_b * num_modules + k] += moved
+                load[line_a * num_modules + k] -= slowed(
+                    moved, line_a % dp_size, k, num_modules, ranks
+                )
+                load[line_b * num_modules + k] += slowed(
+                    moved, line_b % dp_size, k, num_modules, ranks
+                )
                 for line in (line_a, line_b):
                     _rank_top(load, line // dp_size, k, num_modules, dp_size, top, top_rank)
             improved, turn = True, turn + offset

@@ -3,20 +3,32 @@
 Under the microbatch barrier a slot lasts as long as its dearest microbatch, but slots need not be
 alike. Equal slots leave each dear sample alone in a slot of its own, where all other ranks wait.
 Here the dearest remaining sample sizes the next slot, every rank is filled up to that size, and
-what is left goes on to the following slots.
+what is left goes on to the following slots. Where ranks differ in speed a slot's size is a time.
 """
 
 import numpy as np
 from numba import njit
 
 from balancer.kernels.limits import fits, put
+from balancer.kernels.ranks import reserved, slowed
 
 __all__ = ["place_in_slots"]
 
 
 @njit(nogil=True)
-def _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, dp_size, slots_left,
-               target, inverse):  # fmt: skip
+def _set_fleet(num_modules, dp_size, ranks, fleet, fastest):
+    """Work that all ranks together do in a unit of time in each module, and the least slowness."""
+    for k in range(num_modules):
+        fleet[k], fastest[k] = 0.0, slowed(1, 0, k, num_modules, ranks)
+        for rank in range(dp_size):
+            slowness = slowed(1, rank, k, num_modules, ranks)
+            fleet[k] += 1.0 / slowness
+            fastest[k] = min(fastest[k], slowness)
+
+
+@njit(nogil=True)
+def _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, fleet, fastest,
+               slots_left, target, inverse):  # fmt: skip
     """Size of the next slot in each module: the same fraction of what remains in all modules.
 
     The fraction is an even share of the slots left, or what the dearest remaining item forces.
@@ -28,15 +40,15 @@ def _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, dp
             next_dearest[k] += 1
         dearest = costs[by_module[k * num_items + next_dearest[k]] * num_modules + k]
         if remaining[k] > 0:
-            fraction = max(fraction, dearest * dp_size / remaining[k])
+            fraction = max(fraction, dearest * fastest[k] * fleet[k] / remaining[k])
     for k in range(num_modules):
-        target[k] = fraction * remaining[k] / dp_size
+        target[k] = fraction * remaining[k] / fleet[k]
         inverse[k] = 1.0 / target[k] if target[k] > 0.0 else 0.0
 
 
 @njit(nogil=True)
 def _rank_with_room(item, costs, num_modules, load, most, inverse, is_full, first_cell, amounts,
-                    caps, padded, used, count, longest):  # fmt: skip
+                    caps, padded, used, count, longest, ranks):  # fmt: skip
     """First of the ranks with room that `item` fills least relative to the slot's size, or -1."""
     best, best_peak = -1, 0.0
     for rank in range(is_full.size):
@@ -44,7 +56,8 @@ def _rank_with_room(item, costs, num_modules, load, most, inverse, is_full, firs
             continue
         peak, inside = 0.0, True
         for k in range(num_modules):
-            after = load[rank * num_modules + k] + costs[item * num_modules + k]
+            time = slowed(costs[item * num_modules + k], rank, k, num_modules, ranks)
+            after = load[rank * num_modules + k] + time
             inside = inside and after <= most[k]
             peak = max(peak, after * inverse[k])
         if not inside or (best >= 0 and peak >= best_peak):
@@ -54,6 +67,24 @@ def _rank_with_room(item, costs, num_modules, load, most, inverse, is_full, firs
         ):
             best, best_peak = rank, peak
     return best
+
+
+@njit(nogil=True)
+def _room(rank, k, num_modules, load, most, ranks):
+    """Cost in module k that a rank has room for, or a little more."""
+    left = most[k] - load[rank * num_modules + k]
+    if ranks is None:
+        return left
+    return left / slowed(1, rank, k, num_modules, ranks) + 1.0
+
+
+@njit(nogil=True)
+def _most_room(k, num_modules, dp_size, load, most, ranks):
+    """The largest room of any rank in module k."""
+    room = _room(0, k, num_modules, load, most, ranks)
+    for rank in range(1, dp_size):
+        room = max(room, _room(rank, k, num_modules, load, most, ranks))
+    return room
 
 
 @njit(nogil=True)
@@ -89,7 +120,7 @@ def _first_not_above(item, highest, peaks):
 
 @njit(nogil=True)
 def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, padded, dp_size,
-                   num_slots, slack):  # fmt: skip
+                   num_slots, slack, ranks=None):  # fmt: skip
     """Cell `slot * dp_size + rank` of each item, or -1 where it fitted nowhere.
 
     Items are numbered dearest first: `peaks[i]`, the largest over modules of the floor of
@@ -104,7 +135,7 @@ def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, 
     for item in range(num_items):
         cells[item], following[item] = -1, item
     following[num_items] = num_items
-    used = np.zeros(dp_size * num_slots * caps.size, np.int64)
+    used = reserved(dp_size * num_slots, caps.size, dp_size, 1, ranks)
     count = np.zeros(dp_size * num_slots, np.int64)
     longest = np.zeros(dp_size * num_slots, np.int64)
     remaining = np.zeros(num_modules, np.int64)
@@ -115,18 +146,20 @@ def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, 
             remaining[k] += costs[item * num_modules + k]
     next_dearest = np.zeros(num_modules, np.int64)
     target, inverse = np.empty(num_modules), np.empty(num_modules)
+    fleet, fastest = np.empty(num_modules), np.empty(num_modules, np.int64)
+    _set_fleet(num_modules, dp_size, ranks, fleet, fastest)
     most, room = np.empty(num_modules), np.empty(num_modules)
     num_left = num_items
     for slot in range(num_slots):
         if num_left == 0:
             break
         last = slot == num_slots - 1
-        _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, dp_size,
+        _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, fleet, fastest,
                    num_slots - slot, target, inverse)  # fmt: skip
+        load = np.zeros(dp_size * num_modules, np.int64)
         for k in range(num_modules):
             most[k] = 4.0e18 if last else target[k] * slack
-            room[k] = most[k]
-        load = np.zeros(dp_size * num_modules, np.int64)
+            room[k] = _most_room(k, num_modules, dp_size, load, most, ranks)
         is_full = np.zeros(dp_size, np.bool_)
         num_open, held = dp_size, dp_size * (num_slots - 1 - slot)
         highest = _highest_peak(room, num_modules, scales)
@@ -138,7 +171,7 @@ def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, 
             if possible:
                 rank = _rank_with_room(
                     item, costs, num_modules, load, most, inverse, is_full, slot * dp_size,
-                    amounts, caps, padded, used, count, longest,
+                    amounts, caps, padded, used, count, longest, ranks,
                 )  # fmt: skip
             if rank < 0:
                 item = item + 1
@@ -151,14 +184,14 @@ def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, 
                 put(item, cells[item], amounts, caps.size, used, count, longest)
             full = False
             for k in range(num_modules):
-                before = most[k] - load[rank * num_modules + k]
-                load[rank * num_modules + k] += costs[item * num_modules + k]
+                before = _room(rank, k, num_modules, load, most, ranks)
+                load[rank * num_modules + k] += slowed(
+                    costs[item * num_modules + k], rank, k, num_modules, ranks
+                )
                 remaining[k] -= costs[item * num_modules + k]
                 full = full or (used_by_all[k] and load[rank * num_modules + k] >= target[k])
                 if before >= room[k]:  # this rank had the most room: look for the next
-                    room[k] = most[k] - load[k]
-                    for r in range(1, dp_size):
-                        room[k] = max(room[k], most[k] - load[r * num_modules + k])
+                    room[k] = _most_room(k, num_modules, dp_size, load, most, ranks)
             if full and not last:
                 is_full[rank] = True
                 num_open -= 1

@@ -15,9 +15,10 @@ also works alone, with a stock DataLoader.
 
 from loaders.collate import PackedCollator, PaddedCollator
 from loaders.loader import BalancedDataLoader
-from loaders.microbatch import Microbatch, MicrobatchDataset, MicrobatchFacts, SampleList
+from loaders.microbatch import Microbatch, MicrobatchFacts, SampleList
 from loaders.parquet import ParquetDataset
 from loaders.rank import discover_rank
+from loaders.reading import MicrobatchDataset
 from loaders.sampler import BalancedBatchSampler
 from loaders.step import Step
 

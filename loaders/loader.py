@@ -15,8 +15,9 @@ from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Barrier, Layout, Limits, Modules
 from loaders.arguments import checked_dataset, rank_view, refuse_reordering, worker_options
-from loaders.microbatch import MicrobatchDataset, MicrobatchFacts
+from loaders.microbatch import MicrobatchFacts
 from loaders.planning import plan_batches
+from loaders.reading import MicrobatchDataset
 from loaders.sampler import BalancedBatchSampler, EpochHandle
 from loaders.step import Step
 

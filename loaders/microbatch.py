@@ -1,14 +1,44 @@
 """Microbatches on their way: the ids asked for, the samples read, and the facts with both."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import Dataset
-
 from balancer.plan import Flag
 
-__all__ = ["Microbatch", "MicrobatchDataset", "MicrobatchFacts", "SampleList"]
+__all__ = ["Microbatch", "MicrobatchFacts", "SampleFailure", "SampleList", "Substitute"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Substitute:
+    """A sample that may be read in place of one that cannot.
+
+    Attributes:
+        sample_id: Its id.
+        target_tokens: Its supervised tokens by the size table.
+    """
+
+    sample_id: int
+    target_tokens: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampleFailure:
+    """A sample that could not be read, and what stands in its place.
+
+    Attributes:
+        sample_id: Id of the sample that failed.
+        substitute_id: Id of the sample read instead.
+        epoch: Epoch.
+        step: Step within the epoch.
+        error: Type and message of the exception.
+    """
+
+    sample_id: int
+    substitute_id: int
+    epoch: int
+    step: int
+    error: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +58,16 @@ class MicrobatchFacts:
         step_target_tokens: Supervised tokens of the whole step, over all ranks and microbatches,
             repeats counted and fillers not: what its losses are divided by.
         step_samples: Samples of the whole step, counted likewise.
+        step_target_samples: Those of them with at least one supervised token.
+        rank_target_tokens: Supervised tokens of this rank's microbatches of the step; `None` where
+            not counted.
+        rank_samples: Samples of this rank's microbatches of the step, fillers not counted.
+        step_shape: Rows and tokens a row that hold any microbatch of the step in the plan's layout,
+            with its multiples: `(1, tokens)` packed, `(samples, tokens)` padded; `None` where not
+            known.
+        substitutes: For each sample those that may be read in its place; empty where none are.
+        failures: Samples that could not be read; `sample_ids`, `flags` and `target_tokens` are then
+            those of their substitutes.
         missing_modules: Modules that this microbatch has no work in though another rank's has at
             the same time; where ranks wait inside modules (FSDP, ZeRO-3), run them on a dummy input
             with its output times zero.
@@ -35,7 +75,8 @@ class MicrobatchFacts:
     Example:
         >>> facts = MicrobatchFacts(
         ...     epoch=0, step=7, index=1, num_microbatches=2, dp_rank=0, dp_size=4, sample_ids=(5,),
-        ...     flags=(2,), target_tokens=(0,), step_target_tokens=1000, step_samples=32)
+        ...     flags=(2,), target_tokens=(0,), step_target_tokens=1000, step_samples=32,
+        ...     step_target_samples=32)
         >>> facts.is_last, facts.is_filler, facts.loss_scale
         (True, True, 0.004)
     """
@@ -51,7 +92,13 @@ class MicrobatchFacts:
     target_tokens: tuple[int, ...]
     step_target_tokens: int
     step_samples: int
+    step_target_samples: int
+    rank_target_tokens: int | None = None
+    rank_samples: int | None = None
+    step_shape: tuple[int, int] | None = None
     missing_modules: tuple[str, ...] = ()
+    substitutes: tuple[tuple[Substitute, ...], ...] = ()
+    failures: tuple[SampleFailure, ...] = ()
 
     @property
     def is_last(self) -> bool:
@@ -95,40 +142,3 @@ class SampleList(list[Any]):
     def __init__(self, samples: Iterable[Any], facts: MicrobatchFacts | None) -> None:
         super().__init__(samples)
         self.facts = facts
-
-
-class MicrobatchDataset(Dataset[Any]):
-    """Map-style dataset whose batches keep the facts of the microbatch that asked for them.
-
-    `BalancedDataLoader` wraps its dataset by itself. Use this where a framework builds the
-    DataLoader: `DataLoader(MicrobatchDataset(dataset), batch_sampler=BalancedBatchSampler(...),
-    collate_fn=PackedCollator())` hands the collator a `SampleList`.
-
-    Attributes:
-        dataset: The dataset wrapped.
-
-    Example:
-        >>> facts = MicrobatchFacts(
-        ...     epoch=0, step=0, index=0, num_microbatches=1, dp_rank=0, dp_size=1,
-        ...     sample_ids=(2, 0), flags=(0, 0), target_tokens=(1, 1), step_target_tokens=2,
-        ...     step_samples=2)
-        >>> samples = MicrobatchDataset(["a", "b", "c"]).__getitems__(Microbatch([2, 0], facts))
-        >>> samples, samples.facts.step_samples
-        (['c', 'a'], 2)
-    """
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset: Any = dataset
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.dataset[index]
-
-    def __getitems__(self, indices: Sequence[int]) -> SampleList:
-        """Samples in the order asked for; the dataset's own `__getitems__` reads them, if any."""
-        ids = list(indices)
-        read_many = getattr(self.dataset, "__getitems__", None)
-        samples = read_many(ids) if callable(read_many) else [self.dataset[i] for i in ids]
-        return SampleList(samples, getattr(indices, "facts", None))

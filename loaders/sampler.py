@@ -2,18 +2,17 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 from torch.utils.data import Sampler
 
 from balancer.cost import CostFunction, evaluate_costs
 from balancer.errors import ArgumentError
-from balancer.modalities import missing_modules
-from balancer.plan import Flag, Plan
+from balancer.plan import Plan
 from balancer.planner import EpochPlanner, Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Topology, check_count
-from loaders.microbatch import Microbatch, MicrobatchFacts
+from loaders.microbatch import Microbatch
+from loaders.step_facts import step_microbatches
 
 __all__ = ["BalancedBatchSampler", "EpochHandle"]
 
@@ -137,34 +136,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
 
     def _step_microbatches(self, plan: Plan) -> Iterator[Microbatch]:
         """Microbatches of a plan of one step in this view, with their facts."""
-        counts = np.where(
-            plan.flags == Flag.FILLER, 0, self.planner.costs.target_tokens[plan.sample_ids]
-        )
-        dp_size, num_microbatches = plan.topology.dp_size, plan.num_microbatches(0)
-        step_samples = int((plan.flags != Flag.FILLER).sum())
-        step_target_tokens = int(counts.sum())
-        ranks = range(dp_size) if self.dp_rank is None else (self.dp_rank,)
-        modules, missing = self.planner.costs.modules, missing_modules(plan, self.planner.costs)
-        for index in range(num_microbatches):
-            for dp_rank in ranks:
-                cell = index * dp_size + dp_rank
-                place = slice(plan.offsets[cell], plan.offsets[cell + 1])
-                ids = plan.sample_ids[place].tolist()
-                facts = MicrobatchFacts(
-                    epoch=plan.epoch,
-                    step=plan.first_step,
-                    index=index,
-                    num_microbatches=num_microbatches,
-                    dp_rank=dp_rank,
-                    dp_size=dp_size,
-                    sample_ids=tuple(ids),
-                    flags=tuple(plan.flags[place].tolist()),
-                    target_tokens=tuple(counts[place].tolist()),
-                    step_target_tokens=step_target_tokens,
-                    step_samples=step_samples,
-                    missing_modules=tuple(modules[k] for k in np.flatnonzero(missing[cell])),
-                )
-                yield Microbatch(ids, facts)
+        ranks = range(plan.topology.dp_size) if self.dp_rank is None else (self.dp_rank,)
+        return step_microbatches(plan, self.planner.costs, dp_ranks=ranks)
 
 
 class EpochHandle:

@@ -24,7 +24,8 @@ class Step(Iterator[Any]):
     Example:
         >>> facts = MicrobatchFacts(
         ...     epoch=0, step=7, index=0, num_microbatches=2, dp_rank=0, dp_size=1, sample_ids=(5,),
-        ...     flags=(0,), target_tokens=(3,), step_target_tokens=9, step_samples=2)
+        ...     flags=(0,), target_tokens=(3,), step_target_tokens=9, step_samples=2,
+        ...     step_target_samples=2)
         >>> step = Step(facts, "first", iter([(facts, "second"), (facts, "of the next step")]))
         >>> step.number, len(step), list(step), list(step)
         (7, 2, ['first', 'second'], [])

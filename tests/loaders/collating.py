@@ -23,6 +23,7 @@ def samples_with_facts(
         "sample_ids": tuple(range(100, 100 + len(samples))),
         "step_target_tokens": sum(target_tokens),
         "step_samples": len(samples),
+        "step_target_samples": sum(count > 0 for count in target_tokens),
     }
     return SampleList(
         samples,

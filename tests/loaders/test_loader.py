@@ -12,7 +12,7 @@ from balancer.plan import Flag
 from balancer.samples import SampleTable
 from loaders.collate import PackedCollator, PaddedCollator
 from loaders.loader import BalancedDataLoader
-from loaders.microbatch import MicrobatchDataset
+from loaders.reading import MicrobatchDataset
 from loaders.sampler import BalancedBatchSampler
 from tests.loaders.planning import (
     BatchedTextDataset,

@@ -1,0 +1,84 @@
+"""Microbatches of a step with their facts: all that its plan knows before a sample is read."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancer.cost import Costs
+from balancer.modalities import missing_modules
+from balancer.plan import Flag, Plan
+from loaders.microbatch import Microbatch, MicrobatchFacts, Substitute
+from loaders.uniform import step_shapes
+
+__all__ = ["step_microbatches"]
+
+
+def step_microbatches(
+    plan: Plan,
+    costs: Costs,
+    *,
+    dp_ranks: Iterable[int],
+    substitutes: Sequence[tuple[Substitute, ...]] = (),
+) -> Iterator[Microbatch]:
+    """Microbatches of a plan of one step, those of all `dp_ranks` for one index after another.
+
+    Args:
+        plan: Plan of one step.
+        costs: Costs of all samples.
+        dp_ranks: Ranks whose microbatches are wanted, in this order.
+        substitutes: For each placed sample of the plan those that may be read in its place; empty
+            where no sample is ever replaced.
+
+    Example:
+        >>> costs = Costs.from_values([3.0, 1.0, 1.0], tokens=[3, 1, 0])
+        >>> plan = Plan.from_cells([[[[0], [1, 2]]]])
+        >>> [batch] = step_microbatches(plan, costs, dp_ranks=[1])
+        >>> facts = batch.facts
+        >>> facts.step_target_tokens, facts.step_samples, facts.step_target_samples
+        (4, 3, 2)
+        >>> facts.rank_target_tokens, facts.rank_samples, facts.step_shape
+        (1, 2, (1, 3))
+    """
+    dp_size, num_microbatches = plan.topology.dp_size, plan.num_microbatches(0)
+    real = plan.flags != Flag.FILLER
+    targets = np.where(real, costs.target_tokens[plan.sample_ids], 0)
+    rank_of_sample = plan.cell_of_sample() % dp_size
+    rank_targets = _sums(targets, rank_of_sample, dp_size)
+    rank_samples = _sums(real, rank_of_sample, dp_size)
+    of_step: dict[str, Any] = {
+        "epoch": plan.epoch,
+        "step": plan.first_step,
+        "num_microbatches": num_microbatches,
+        "dp_size": dp_size,
+        "step_target_tokens": int(targets.sum()),
+        "step_samples": int(real.sum()),
+        "step_target_samples": int((targets > 0).sum()),
+        "step_shape": step_shapes(plan, costs)[0],
+    }
+    missing = missing_modules(plan, costs)
+    ranks = tuple(dp_ranks)
+    for index in range(num_microbatches):
+        for dp_rank in ranks:
+            cell = index * dp_size + dp_rank
+            place = slice(plan.offsets[cell], plan.offsets[cell + 1])
+            ids = plan.sample_ids[place].tolist()
+            facts = MicrobatchFacts(
+                **of_step,
+                index=index,
+                dp_rank=dp_rank,
+                sample_ids=tuple(ids),
+                flags=tuple(plan.flags[place].tolist()),
+                target_tokens=tuple(targets[place].tolist()),
+                rank_target_tokens=int(rank_targets[dp_rank]),
+                rank_samples=int(rank_samples[dp_rank]),
+                missing_modules=tuple(costs.modules[k] for k in np.flatnonzero(missing[cell])),
+                substitutes=tuple(substitutes[place]),
+            )
+            yield Microbatch(ids, facts)
+
+
+def _sums(values: NDArray[np.generic], groups: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    """Sum of the values of each group; sums below 2**53 are exact."""
+    return np.bincount(groups, weights=values, minlength=count).astype(np.int64)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.kernels.order import permuted
+from balancer.kernels.order import permuted, positions_of
 
 __all__ = ["EpochOrder"]
 
@@ -14,8 +14,10 @@ __all__ = ["EpochOrder"]
 class EpochOrder:
     """Order of the samples in every epoch, without an array of all their ids.
 
-    A permutation keyed by `(seed, epoch)` over the samples that are not left out. Memory is
-    O(left_out); a position costs O(log(left_out)).
+    A permutation of all ids keyed by `(seed, epoch)`, in which those left out are passed over. So
+    the order of any two samples depends on nothing else, whatever limits leave out. A *position*
+    counts the samples that are delivered, a *place* all of them. Memory is O(left_out); a position
+    costs O(log(left_out)), after O(left_out * log(left_out)) once an epoch.
 
     Attributes:
         num_ids: Samples of the dataset; their ids are 0 to `num_ids - 1`.
@@ -27,16 +29,15 @@ class EpochOrder:
         >>> order = EpochOrder(num_ids=5, left_out=np.array([1]), seed=0, shuffle=False)
         >>> order.num_samples, order.ids_at(np.arange(4), epoch=0)
         (4, array([0, 2, 3, 4]))
+        >>> order.place_of(1, epoch=0), order.position_of(2, epoch=0)
+        (2, 1)
     """
 
     num_ids: int
     left_out: NDArray[np.int64]
     seed: int
     shuffle: bool
-    _kept_before: NDArray[np.int64] = field(init=False, repr=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_kept_before", self.left_out - np.arange(len(self.left_out)))
+    _gaps: dict[int, NDArray[np.int64]] = field(init=False, repr=False, default_factory=dict)
 
     @property
     def num_samples(self) -> int:
@@ -45,8 +46,32 @@ class EpochOrder:
 
     def ids_at(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """Sample ids at positions from 0 to `num_samples - 1` of an epoch's order."""
-        if self.shuffle:
-            positions = permuted(positions, self.num_samples, self.seed, epoch)
+        places = self._places(positions, epoch)
+        return permuted(places, self.num_ids, self.seed, epoch) if self.shuffle else places
+
+    def place_of(self, position: int, epoch: int) -> int:
+        """Place of a position: with those left out before it counted; `num_ids` at the end."""
+        if position >= self.num_samples:
+            return self.num_ids
+        return int(self._places(np.array([position]), epoch)[0])
+
+    def position_of(self, place: int, epoch: int) -> int:
+        """Samples delivered before a place."""
+        return place - int(np.searchsorted(self._gaps_of(epoch), place, side="left"))
+
+    def _places(self, positions: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         if not self.left_out.size:
             return positions
-        return positions + np.searchsorted(self._kept_before, positions, side="right")
+        gaps = self._gaps_of(epoch)
+        return positions + np.searchsorted(gaps - np.arange(len(gaps)), positions, side="right")
+
+    def _gaps_of(self, epoch: int) -> NDArray[np.int64]:
+        """Places of the ids left out, ascending; those of the epoch asked for last are kept."""
+        if not self.shuffle:
+            return self.left_out
+        gaps = self._gaps.get(epoch)
+        if gaps is None:
+            gaps = np.sort(positions_of(self.left_out, self.num_ids, self.seed, epoch))
+            self._gaps.clear()
+            self._gaps[epoch] = gaps
+        return gaps

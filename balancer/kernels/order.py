@@ -3,7 +3,7 @@
 import numpy as np
 from numba import njit
 
-__all__ = ["permuted"]
+__all__ = ["permuted", "positions_of"]
 
 
 @njit(nogil=True)
@@ -15,6 +15,17 @@ def _mix(value):
 
 
 @njit(nogil=True)
+def _network(size, seed, epoch):
+    """Bits of half a value, their mask, and the key of the epoch's Feistel network."""
+    half = np.uint64(1)
+    while (np.uint64(1) << (half * np.uint64(2))) < np.uint64(size):
+        half += np.uint64(1)
+    mask = (np.uint64(1) << half) - np.uint64(1)
+    key = _mix(_mix(np.uint64(seed)) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(epoch + 1))
+    return half, mask, key
+
+
+@njit(nogil=True)
 def permuted(positions, size, seed, epoch):
     """Sample id at each position of the epoch's order, for positions in `[0, size)`.
 
@@ -22,11 +33,7 @@ def permuted(positions, size, seed, epoch):
     `size` (cycle walking; Black and Rogaway, 2002), so it is a permutation whatever `size` is.
     Expected O(1) a position: the domain is less than four times `size`.
     """
-    half = np.uint64(1)
-    while (np.uint64(1) << (half * np.uint64(2))) < np.uint64(size):
-        half += np.uint64(1)
-    mask = (np.uint64(1) << half) - np.uint64(1)
-    key = _mix(_mix(np.uint64(seed)) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(epoch + 1))
+    half, mask, key = _network(size, seed, epoch)
     ids = np.empty(positions.size, np.int64)
     for index in range(positions.size):
         value = np.uint64(positions[index])
@@ -40,3 +47,22 @@ def permuted(positions, size, seed, epoch):
                 break
         ids[index] = np.int64(value)
     return ids
+
+
+@njit(nogil=True)
+def positions_of(ids, size, seed, epoch):
+    """Position of each sample id in the epoch's order: `permuted` backwards."""
+    half, mask, key = _network(size, seed, epoch)
+    positions = np.empty(ids.size, np.int64)
+    for index in range(ids.size):
+        value = np.uint64(ids[index])
+        while True:
+            left, right = value >> half, value & mask
+            for turn in range(6, 0, -1):
+                mixed = _mix((left ^ key) + np.uint64(0x9E3779B97F4A7C15) * np.uint64(turn))
+                left, right = right ^ (mixed & mask), left
+            value = (left << half) | right
+            if value < np.uint64(size):
+                break
+        positions[index] = np.int64(value)
+    return positions

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from balancer.kernels.order import permuted
+from balancer.kernels.order import permuted, positions_of
 from tests import naive
 
 SEEDS = st.integers(0, 2**63 - 1)
@@ -23,6 +23,14 @@ def test_kernel_equals_the_oracle_at_any_position(size, seed, epoch, data):
     positions = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=5))
     expected = naive.permuted(positions, size, seed, epoch)
     assert permuted(np.array(positions, np.int64), size, seed, epoch).tolist() == expected
+
+
+@given(size=st.integers(1, 2**40), seed=SEEDS, epoch=st.integers(0, 10**6), data=st.data())
+def test_positions_are_found_again_from_the_ids(size, seed, epoch, data):
+    """The inverse undoes the plain-Python permutation at any position."""
+    positions = data.draw(st.lists(st.integers(0, size - 1), min_size=1, max_size=5))
+    ids = np.array(naive.permuted(positions, size, seed, epoch), np.int64)
+    assert positions_of(ids, size, seed, epoch).tolist() == positions
 
 
 def test_epochs_and_seeds_give_unlike_orders():

@@ -2,6 +2,9 @@
 
 from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
 from balancer.load_bounds import capacity_bound, partition_bound
 from balancer.pipeline_bounds import pipeline_bound
 from balancer.problem import StepProblem
@@ -58,18 +61,33 @@ def step_bound(
     """
     if topology.barrier == "pipeline":
         return pipeline_bound(problem, topology, num_slots=num_slots)
-    best = partition_bound(problem.totals, topology.dp_size)
+    slow, room = _of_ranks(problem, topology.dp_size)
+    least_slow = None if slow is None else slow.min(axis=1)
+    best = partition_bound(problem.totals, topology.dp_size, least_slow)
     if topology.barrier == "step":
         return best
     parts = []
     amounts = problem.amounts.reshape(problem.num_items, -1)
     for k in range(problem.num_modules):
         column = problem.costs[k :: problem.num_modules]
-        part = partition_bound(column, topology.dp_size)
+        speeds = None if slow is None else slow[:, k]
+        part = partition_bound(column, topology.dp_size, speeds)
         for a, cap in enumerate(problem.caps):
-            limited = capacity_bound(column, amounts[:, a], int(cap), topology.dp_size)
+            limited = capacity_bound(
+                column, amounts[:, a], int(cap), topology.dp_size, speeds, room[a]
+            )
             if limited > part[0]:
                 part = (limited, "limits")
         parts.append(part)
     in_turn = sum(part for part, _ in parts)
     return (in_turn, max(parts)[1]) if in_turn > best[0] else best
+
+
+def _of_ranks(
+    problem: StepProblem, dp_size: int
+) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
+    """Slowness of each rank in each cost column, if ranks differ; each cap summed over ranks."""
+    room = problem.caps * dp_size
+    if problem.ranks is None:
+        return None, room
+    return problem.ranks.slow(problem.num_modules), room - problem.ranks.reserve.sum(axis=0)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from balancer.cost import Costs
 from balancer.kernels.quantise import largest_total, quantise, share_keys
 from balancer.pipeline_stages import stage_shares
+from balancer.ranks import UnequalRanks, slowness, unequal_ranks
 from balancer.sorting import stable_order
 from balancer.topology import Limits, Topology
 
@@ -44,6 +45,9 @@ class StepProblem:
         exponent: Power of two of the cost unit.
         constants: Under the pipeline barrier, what any microbatch costs in each column on top of
             its items, int64.
+        ranks: How the ranks differ; `None` where they do not. Where they do, step times count
+            cost times slowness.
+        time_unit: Time of a unit of step times, in units of cost; 1 where ranks do not differ.
     """
 
     num_items: int
@@ -62,6 +66,8 @@ class StepProblem:
     padded: bool
     exponent: int
     constants: NDArray[np.int64]
+    ranks: UnequalRanks | None = None
+    time_unit: float = 1.0
 
     @property
     def by_module(self) -> NDArray[np.int64]:
@@ -70,8 +76,12 @@ class StepProblem:
         return np.concatenate([stable_order(column.max() - column) for column in columns])
 
     def to_cost(self, value: int) -> float:
-        """A quantised value in the unit of the costs."""
-        return math.ldexp(float(value), self.exponent)
+        """A quantised step time in the unit of the costs."""
+        return math.ldexp(float(value), self.exponent) * self.time_unit
+
+    def kernel_ranks(self, num_columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
+        """`ranks` of `balancer.kernels.ranks` for costs or shares of so many columns."""
+        return None if self.ranks is None else self.ranks.kernel(num_columns)
 
 
 def build_problem(
@@ -88,7 +98,8 @@ def build_problem(
     if topology.barrier == "pipeline":
         largest = max(largest, topology.microbatch_cost * topology.num_stages)
         num_terms += max(len(given), topology.num_microbatches)
-    exponent = _exponent(largest, num_terms)
+    slow, time_unit = slowness(topology.rank_speeds, topology.dp_size, costs.modules)
+    exponent = _exponent(largest, num_terms, int(slow.max()))
     quantised = quantise(values, 2.0**-exponent)
     sums = np.array([quantised[k::num_modules].sum() for k in range(num_modules)])
     scales = 2.0**_COST_BITS / np.maximum(sums, 1)
@@ -109,7 +120,8 @@ def build_problem(
     else:
         columns = totals[:, None]
     in_turn = columns is rows
-    amounts, caps = _amounts(costs, given[position], alone[position], topology.limits)
+    amounts, caps = _amounts(costs, given[position], alone[position], topology)
+    ranks = unequal_ranks(slow[:, used], topology.limits, topology.rank_limits, len(caps))
     return StepProblem(
         num_items=len(given),
         ids=given[position],
@@ -127,6 +139,8 @@ def build_problem(
         padded=topology.limits.layout == "padded" and topology.limits.max_tokens is not None,
         exponent=exponent,
         constants=_stage_constants(topology, exponent),
+        ranks=ranks,
+        time_unit=time_unit,
     )
 
 
@@ -175,9 +189,12 @@ def _stage_constants(topology: Topology, exponent: int) -> NDArray[np.int64]:
     return np.repeat(np.rint(parts).astype(np.int64), topology.num_stages)
 
 
-def _exponent(largest: float, num_items: int) -> int:
-    """Power of two that leaves the dearest of `num_items` about 40 bits, and their sum below 62."""
-    bits = min(_COST_BITS, 61 - num_items.bit_length())
+def _exponent(largest: float, num_items: int, slowest: int) -> int:
+    """Power of two that leaves the dearest of `num_items` about 40 bits, and their sum below 62.
+
+    That sum is taken on a rank where a unit of cost takes `slowest`.
+    """
+    bits = min(_COST_BITS, 61 - num_items.bit_length() - (slowest - 1).bit_length())
     return max(-1000, math.frexp(largest)[1] - bits)  # 2.0**1000 is still a finite factor
 
 
@@ -193,16 +210,26 @@ def _rows(
 
 
 def _amounts(
-    costs: Costs, ids: NDArray[np.int64], alone: NDArray[np.bool_], limits: Limits
+    costs: Costs, ids: NDArray[np.int64], alone: NDArray[np.bool_], topology: Topology
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Flattened amounts and their caps; an item to be left alone takes up every sample place."""
+    """Flattened amounts and their caps; an item to be left alone takes up every sample place.
+
+    Where limits differ between ranks it may be alone on any: it takes up nothing else.
+    """
+    limits, anywhere = topology.limits, alone if topology.rank_limits else np.zeros_like(alone)
     columns, caps = [], []
     for name, limit in limits.room.items():
         if name != "samples":
-            columns.append(np.minimum(limits.taken(name, getattr(costs, name)[ids]), limit))
+            taken = np.minimum(limits.taken(name, getattr(costs, name)[ids]), limit)
+            columns.append(np.where(anywhere, 0, taken) if anywhere.any() else taken)
             caps.append(limit)
-    if limits.max_samples is not None or alone.any():
-        places = limits.max_samples if limits.max_samples is not None else len(ids) + 1
+    places = limits.max_samples
+    if places is not None and anywhere.any():
+        columns.append(np.where(anywhere, 0, 1))
+        caps.append(places)
+        places = None
+    if places is not None or alone.any():
+        places = len(ids) + 1 if places is None else places
         columns.append(np.where(alone, places, 1))
         caps.append(places)
     if not columns:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +11,14 @@ from numpy.typing import NDArray
 from balancer.errors import ArgumentError
 from balancer.limits import Limits
 
-__all__ = ["Speeds", "checked_speeds", "merged_limits", "slowness"]
+__all__ = [
+    "Speeds",
+    "UnequalRanks",
+    "checked_speeds",
+    "merged_limits",
+    "slowness",
+    "unequal_ranks",
+]
 
 Speeds = tuple[float, ...] | Mapping[str, tuple[float, ...]]
 
@@ -151,3 +158,53 @@ def slowness(
     whole = np.rint(2.0**_BITS * slowest / rows).astype(np.int64)
     common = int(np.gcd.reduce(whole, axis=None))
     return whole // common, common * 2.0**-_BITS / slowest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnequalRanks:
+    """How the ranks of a step differ, in the whole numbers that kernels work on.
+
+    Attributes:
+        slowness: What a unit of cost takes, int64 `(dp_size, num_modules)`, modules without any
+            cost left out.
+        reserve: How far a rank's caps lie below the loosest, int64 `(dp_size, num_caps)`.
+    """
+
+    slowness: NDArray[np.int64]
+    reserve: NDArray[np.int64]
+
+    def slow(self, num_columns: int) -> NDArray[np.int64]:
+        """Slowness in each of `num_columns` cost columns, `(dp_size, num_columns)`.
+
+        Columns that are no modules take the rank's mean, which is exact unless modules differ.
+        """
+        if num_columns == self.slowness.shape[1]:
+            return self.slowness
+        mean = np.rint(self.slowness.mean(axis=1)).astype(np.int64)
+        return np.repeat(mean[:, None], num_columns, axis=1)
+
+    def kernel(self, num_columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """`ranks` of `balancer.kernels.ranks`."""
+        return self.slow(num_columns).ravel(), self.reserve.ravel()
+
+
+def unequal_ranks(
+    slow: NDArray[np.int64], limits: Limits, rank_limits: tuple[Limits, ...], num_caps: int
+) -> UnequalRanks | None:
+    """How ranks differ, or `None` where they do not.
+
+    Args:
+        slow: Of `slowness`.
+        limits: The loosest limits of any rank.
+        rank_limits: Limits of each rank, or none.
+        num_caps: Caps of the step: of the amounts that are limited, samples last, and any more
+            that are the same for all ranks.
+    """
+    names = [name for name in limits.room if name != "samples"]
+    names += ["samples"] if limits.max_samples is not None else []
+    reserve = np.zeros((len(slow), num_caps), np.int64)
+    for rank, own in enumerate(rank_limits):
+        reserve[rank, : len(names)] = [limits.room[name] - own.room[name] for name in names]
+    if (slow == 1).all() and not reserve.any():
+        return None
+    return UnequalRanks(slowness=slow, reserve=reserve)

@@ -87,7 +87,5 @@ def _of_ranks(
     problem: StepProblem, dp_size: int
 ) -> tuple[NDArray[np.int64] | None, NDArray[np.int64]]:
     """Slowness of each rank in each cost column, if ranks differ; each cap summed over ranks."""
-    room = problem.caps * dp_size
-    if problem.ranks is None:
-        return None, room
-    return problem.ranks.slow(problem.num_modules), room - problem.ranks.reserve.sum(axis=0)
+    slow = None if problem.ranks is None else problem.ranks.slow(problem.num_modules)
+    return slow, problem.rooms(dp_size)

@@ -74,7 +74,10 @@ def quantised_time(
     if topology.barrier == "pipeline":
         return pipeline_value(problem, topology, cells, num_slots)
     num_groups = 1 if topology.barrier == "step" else num_slots
-    load = line_loads(cells, problem.costs, problem.num_modules, topology.dp_size, num_groups)
+    load = line_loads(
+        cells, problem.costs, problem.num_modules, topology.dp_size, num_groups,
+        problem.kernel_ranks(problem.num_modules),
+    )  # fmt: skip
     return int(step_value(load, problem.num_modules, topology.dp_size))
 
 
@@ -141,7 +144,7 @@ def _fewest_slots(problem: StepProblem, dp_size: int) -> int:
     if not problem.caps.size:
         return 1
     sums = problem.amounts.reshape(-1, problem.caps.size).sum(axis=0)
-    return int((-(-sums // (problem.caps * dp_size))).max())
+    return int((-(-sums // problem.rooms(dp_size))).max())
 
 
 def _best_candidate(
@@ -154,7 +157,10 @@ def _best_candidate(
     for name, cells in _placements(problem, topology, num_slots):
         if cells.min() < 0:
             continue
-        fill_empty(problem.order, num_slots * topology.dp_size, cells)
+        fill_empty(
+            problem.order, num_slots * topology.dp_size, cells, problem.amounts, problem.caps,
+            topology.dp_size, 1, problem.kernel_ranks(1),
+        )  # fmt: skip
         value = quantised_time(problem, topology, cells, num_slots)
         if best is None or value < best.value:
             best = Candidate(name, cells, value)
@@ -165,6 +171,7 @@ def _best_candidate(
             best.cells, problem.costs, problem.num_modules, problem.amounts, problem.caps,
             problem.padded, topology.dp_size, num_slots, num_groups, goal,
             _MAX_EXCHANGES * 2048**3 // max(problem.num_items, 2048) ** 3,
+            problem.kernel_ranks(problem.num_modules),
         )  # fmt: skip
         best = Candidate(best.name, best.cells, int(value))
     comparable = num_slots == topology.num_microbatches
@@ -181,17 +188,23 @@ def _placements(
     size = (topology.dp_size, num_slots)
     if topology.barrier == "microbatch" and num_slots > 1:
         costs = (problem.by_module, problem.costs, problem.num_modules)
-        cells = place_in_slots(problem.peaks, problem.scales, *costs, *limits, *size, _SLOT_SLACK)
+        cells = place_in_slots(
+            problem.peaks, problem.scales, *costs, *limits, *size, _SLOT_SLACK,
+            problem.kernel_ranks(problem.num_modules),
+        )  # fmt: skip
         yield "slots", cells
     shares = (problem.shares, problem.num_share_modules)
-    yield "vector greedy", place_on_ranks(problem.order, *shares, *shares, *limits, *size)
+    by_share = problem.kernel_ranks(problem.num_share_modules)
+    yield "vector greedy", place_on_ranks(problem.order, *shares, *shares, *limits, *size, by_share)
     dearest = stable_order(problem.totals.max() - problem.totals)
-    yield "scalar greedy", place_on_ranks(dearest, *shares, problem.totals, 1, *limits, *size)
+    totals, by_total = (problem.totals, 1), problem.kernel_ranks(1)
+    yield "scalar greedy", place_on_ranks(dearest, *shares, *totals, *limits, *size, by_total)
     if problem.caps.size:
         amounts = problem.amounts.reshape(-1, problem.caps.size)
         tightest = (amounts / problem.caps).max(axis=1)
         order = np.argsort(-tightest, kind="stable")
-        yield "best fit", place_by_amount(order, *limits, size[0] * size[1])
+        num_cells = size[0] * size[1]
+        yield "best fit", place_by_amount(order, *limits, num_cells, size[0], 1, by_total)
 
 
 def keeps_limits(problem: StepProblem, topology: Topology, cells: NDArray[np.int64]) -> bool:
@@ -201,7 +214,7 @@ def keeps_limits(problem: StepProblem, topology: Topology, cells: NDArray[np.int
     if problem.num_items >= num_cells and not count.all():
         return False
     amounts = problem.amounts.reshape(problem.num_items, problem.caps.size)
-    for column, cap in enumerate(problem.caps):
+    for column in range(problem.caps.size):
         if problem.padded and column == 0:
             longest = np.zeros(num_cells, np.int64)
             np.maximum.at(longest, cells, amounts[:, 0])
@@ -209,6 +222,6 @@ def keeps_limits(problem: StepProblem, topology: Topology, cells: NDArray[np.int
         else:
             held = np.zeros(num_cells, np.int64)
             np.add.at(held, cells, amounts[:, column])
-        if (held > cap).any():
+        if (held.reshape(-1, topology.dp_size) > problem.rank_caps(topology.dp_size, column)).any():
             return False
     return True

@@ -79,6 +79,16 @@ class StepProblem:
         """A quantised step time in the unit of the costs."""
         return math.ldexp(float(value), self.exponent) * self.time_unit
 
+    def rank_caps(self, dp_size: int, column: int) -> NDArray[np.int64]:
+        """Most that a microbatch of each rank may hold of one amount, int64 `(dp_size,)`."""
+        caps = np.full(dp_size, self.caps[column])
+        return caps if self.ranks is None else caps - self.ranks.reserve[:, column]
+
+    def rooms(self, dp_size: int) -> NDArray[np.int64]:
+        """Each cap, summed over the ranks."""
+        rooms = self.caps * dp_size
+        return rooms if self.ranks is None else rooms - self.ranks.reserve.sum(axis=0)
+
     def kernel_ranks(self, num_columns: int) -> tuple[NDArray[np.int64], NDArray[np.int64]] | None:
         """`ranks` of `balancer.kernels.ranks` for costs or shares of so many columns."""
         return None if self.ranks is None else self.ranks.kernel(num_columns)

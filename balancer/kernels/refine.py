@@ -7,7 +7,8 @@ Lines, groups and loads are those of `balancer.kernels.steptime`; amounts and ca
 import numpy as np
 from numba import njit
 
-from balancer.kernels.limits import fits, put, take
+from balancer.kernels.cover import keeps_cover, note_exchange, try_exchange
+from balancer.kernels.limits import put
 from balancer.kernels.ranks import reserved, slowed
 from balancer.kernels.steptime import line_loads
 
@@ -86,33 +87,8 @@ def _unlink(item, line, first, after, before):
 
 
 @njit(nogil=True)
-def _try_exchange(give, back, target, cells, amounts, caps, padded, used, count, longest):
-    """Move `give` to cell `target` (and `back`, if any, to give's cell) unless a cap would break.
-
-    Undoes itself and returns False where it would, or where a cell would stay empty.
-    """
-    source, num_caps = cells[give], caps.size
-    if back < 0 and count[source] < 2:
-        return False
-    cells[give] = -1
-    take(give, source, amounts, num_caps, padded, used, count, longest, cells)
-    if back >= 0:
-        cells[back] = -1
-        take(back, target, amounts, num_caps, padded, used, count, longest, cells)
-    legal = fits(give, target, amounts, caps, padded, used, count, longest)
-    if legal and back >= 0:
-        legal = fits(back, source, amounts, caps, padded, used, count, longest)
-    cells[give] = target if legal else source
-    put(give, cells[give], amounts, num_caps, used, count, longest)
-    if back >= 0:
-        cells[back] = source if legal else target
-        put(back, cells[back], amounts, num_caps, used, count, longest)
-    return legal
-
-
-@njit(nogil=True)
 def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank,
-                   rest_a, rest_b, ranks):  # fmt: skip
+                   rest_a, rest_b, ranks, cells, cover):  # fmt: skip
     """Best move or swap between two lines: the change, the item given, the item returned (-1)."""
     now = _set_rest(line_a, line_b, num_modules, dp_size, top, top_rank, rest_a, rest_b)
     same_group = line_a // dp_size == line_b // dp_size
@@ -132,7 +108,9 @@ def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, lo
                 largest_a = max(rest_a[k], load[line_a * num_modules + k] - less)
                 largest_b = max(rest_b[k], load[line_b * num_modules + k] + more)
                 time += max(largest_a, largest_b) if same_group else largest_a + largest_b
-            if time < best:
+            if time < best and keeps_cover(
+                give, back, cells[back] if back >= 0 else line_b, cells, cover
+            ):
                 best, best_give, best_back = time, give, back
             back = first[line_b] if back < 0 else after[back]
             if back < 0:
@@ -157,12 +135,14 @@ def _target_cell(line_b, back, cells, count, dp_size, num_slots, num_groups):
 
 @njit(nogil=True)
 def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots, num_groups,
-           goal, budget, ranks=None):  # fmt: skip
+           goal, budget, ranks=None, cover=None):  # fmt: skip
     """Improve `cells` in place until the step time is `goal`, nothing helps, or `budget` is spent.
 
     Visits the lines that set the step time in turn; between such a line and each other line makes
     the best move or swap that shortens the step. `budget` counts evaluated exchanges, each
-    O(num_modules). Returns the step time.
+    O(num_modules). With `cover` (see `balancer.kernels.cover`; no kind is barred where there is one
+    group) no kind is taken from where it is needed or brought to where it is barred. Returns the
+    step time.
     """
     num_lines, num_cells, num_items = num_groups * dp_size, num_slots * dp_size, cells.size
     load = line_loads(cells, costs, num_modules, dp_size, num_groups, ranks)
@@ -204,15 +184,17 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
             budget -= size[line_a] * (size[line_b] + 1)
             change, give, back = _best_exchange(
                 line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank,
-                rest_a, rest_b, ranks,
+                rest_a, rest_b, ranks, cells, cover,
             )  # fmt: skip
             if give < 0:
                 continue
+            source = cells[give]
             target = _target_cell(line_b, back, cells, count, dp_size, num_slots, num_groups)
-            if not _try_exchange(
+            if not try_exchange(
                 give, back, target, cells, amounts, caps, padded, used, count, longest
             ):
                 continue
+            note_exchange(give, back, source, target, cover)
             value += change
             _unlink(give, line_a, first, after, before)
             _link(give, line_b, first, after, before)

@@ -1,17 +1,18 @@
 """Costs: what each sample takes in each module of the model, and what a cost model is."""
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from balancer.cost_columns import check_legal_ids, clipped_sum, costs_fingerprint
 from balancer.errors import ArgumentError, SampleError
 from balancer.samples import SampleTable
 
-__all__ = ["CostFunction", "CostModel", "Costs", "costs_fingerprint", "evaluate_costs"]
+__all__ = ["CostFunction", "CostModel", "Costs", "evaluate_costs"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,19 +157,7 @@ class Costs:
         Raises:
             SampleError: Naming the first ids, the reason and the cure.
         """
-        if not self.illegal.size:
-            return
-        ids = self.illegal
-        if sample_ids is not None:
-            ids = np.intersect1d(sample_ids, ids)
-        if ids.size:
-            shown = ", ".join(map(str, ids[:5])) + (", ..." if ids.size > 5 else "")
-            raise SampleError(
-                f"{self.illegal_because}; samples that the model cannot take: {shown} "
-                f'({ids.size} in all); pass illegal="drop" to leave them out, resize the media, '
-                "or use the token rule of your model",
-                sample_ids=ids.tolist(),
-            )
+        check_legal_ids(self.illegal, self.illegal_because, sample_ids)
 
     @property
     def fingerprint(self) -> str:
@@ -190,17 +179,9 @@ class Costs:
         """Ids, ascending, of the samples with more of an amount than `limit`."""
         return np.flatnonzero(getattr(self, amount) > limit)
 
-    def clipped_sum(self, amount: str, limit: int) -> int:
-        """Sum over all samples of an amount, what is over `limit` left out."""
-        return int(np.minimum(getattr(self, amount), limit).sum())
-
-
-def costs_fingerprint(modules: tuple[str, ...], unit: str, hashes: Mapping[str, Any]) -> str:
-    """Fingerprint of costs from a running SHA-256 of the bytes of each column, by its name."""
-    digest = hashlib.sha256(repr((modules, unit)).encode())
-    for name, column in hashes.items():
-        digest.update(name.encode() + column.digest())
-    return digest.hexdigest()
+    def clipped_sum(self, amount: str, limit: int, multiple: int = 1) -> int:
+        """Sum over all samples of an amount, rounded up to a multiple, at most `limit` of each."""
+        return clipped_sum(getattr(self, amount), limit, multiple)
 
 
 class CostModel(Protocol):

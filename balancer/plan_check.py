@@ -3,9 +3,9 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.cost import Costs
 from balancer.errors import PlanError
 from balancer.limits import Limits, padded_to
+from balancer.priced import PricedSamples
 
 __all__ = ["cell_amounts", "check_conservation", "check_limits", "check_offsets"]
 
@@ -54,13 +54,14 @@ def check_limits(
 
 
 def cell_amounts(
-    sample_ids: NDArray[np.int64], offsets: NDArray[np.int64], limits: Limits, costs: Costs
+    sample_ids: NDArray[np.int64], offsets: NDArray[np.int64], limits: Limits, costs: PricedSamples
 ) -> dict[str, NDArray[np.int64]]:
     """What each microbatch holds of every amount a limit can be set on; see `Plan.amounts`."""
+    rows = costs.select(sample_ids)
     columns = {
-        "tokens": limits.taken("tokens", costs.tokens[sample_ids]),
-        "patches": costs.patches[sample_ids],
-        "images": costs.images[sample_ids],
+        "tokens": limits.taken("tokens", rows.tokens),
+        "patches": rows.patches,
+        "images": rows.images,
         "samples": np.ones(sample_ids.shape, np.int64),
     }
     if not len(sample_ids):

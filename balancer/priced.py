@@ -55,6 +55,6 @@ class PricedSamples(Protocol):
         """Ids, ascending, of the samples with more of an amount than `limit`."""
         ...
 
-    def clipped_sum(self, amount: str, limit: int) -> int:
-        """Sum over all samples of an amount, what is over `limit` left out."""
+    def clipped_sum(self, amount: str, limit: int, multiple: int = 1) -> int:
+        """Sum over all samples of an amount, rounded up to a multiple, at most `limit` of each."""
         ...

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from balancer.cost import Costs
 from balancer.kernels.quantise import largest_total, quantise, share_keys
 from balancer.pipeline_stages import stage_shares
+from balancer.priced import PricedSamples
 from balancer.ranks import UnequalRanks, slowness, unequal_ranks
 from balancer.sorting import stable_order
 from balancer.topology import Limits, Topology
@@ -95,7 +96,7 @@ class StepProblem:
 
 
 def build_problem(
-    costs: Costs, given: NDArray[np.int64], alone: NDArray[np.bool_], topology: Topology
+    costs: PricedSamples, given: NDArray[np.int64], alone: NDArray[np.bool_], topology: Topology
 ) -> StepProblem:
     """Quantise the samples `given`; `alone` marks those that get their own microbatch.
 
@@ -103,7 +104,8 @@ def build_problem(
     """
     position = stable_order(given)
     num_modules = len(costs.modules)
-    values = np.take(costs.values, given[position], axis=0).ravel()
+    rows_of_step = costs.select(given[position])
+    values = rows_of_step.values.ravel()
     largest, num_terms = largest_total(values, num_modules), len(given)
     if topology.barrier == "pipeline":
         largest = max(largest, topology.microbatch_cost * topology.num_stages)
@@ -130,7 +132,7 @@ def build_problem(
     else:
         columns = totals[:, None]
     in_turn = columns is rows
-    amounts, caps = _amounts(costs, given[position], alone[position], topology)
+    amounts, caps = _amounts(rows_of_step, alone[position], topology)
     ranks = unequal_ranks(slow[:, used], topology.limits, topology.rank_limits, len(caps))
     return StepProblem(
         num_items=len(given),
@@ -155,24 +157,22 @@ def build_problem(
 
 
 def over_limits(
-    costs: Costs, limits: Limits, sample_ids: NDArray[np.int64] | None
+    costs: PricedSamples, limits: Limits, sample_ids: NDArray[np.int64] | None
 ) -> dict[str, NDArray[np.int64]]:
     """Ids of the samples that exceed a limit by themselves, for each limit they exceed.
 
-    Looks at all samples when `sample_ids` is `None`.
+    Looks at all samples that the model can take when `sample_ids` is `None`.
     """
-    over: dict[str, NDArray[np.int64]] = {}
-    for name, limit in limits.room.items():
-        if name != "samples":
-            amounts = getattr(costs, name)
-            ids = (
-                np.flatnonzero(limits.taken(name, amounts) > limit)
-                if sample_ids is None
-                else sample_ids[limits.taken(name, amounts[sample_ids]) > limit]
-            )
-            if ids.size:
-                over[name] = ids
-    return over
+    most = {name: cap for name, cap in limits.room.items() if name != "samples"}
+    if "tokens" in most:  # beyond the room once rounded up: beyond the last multiple within it
+        most["tokens"] = most["tokens"] // limits.pad_sample_to * limits.pad_sample_to
+    if sample_ids is None:
+        over = {name: np.setdiff1d(costs.over(name, cap), costs.illegal)
+                for name, cap in most.items()}  # fmt: skip
+    else:
+        rows = costs.select(sample_ids if most else sample_ids[:0])
+        over = {name: sample_ids[getattr(rows, name) > cap] for name, cap in most.items()}
+    return {name: ids for name, ids in over.items() if ids.size}
 
 
 def _stage_costs(
@@ -220,7 +220,7 @@ def _rows(
 
 
 def _amounts(
-    costs: Costs, ids: NDArray[np.int64], alone: NDArray[np.bool_], topology: Topology
+    rows: Costs, alone: NDArray[np.bool_], topology: Topology
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Flattened amounts and their caps; an item to be left alone takes up every sample place.
 
@@ -230,7 +230,7 @@ def _amounts(
     columns, caps = [], []
     for name, limit in limits.room.items():
         if name != "samples":
-            taken = np.minimum(limits.taken(name, getattr(costs, name)[ids]), limit)
+            taken = np.minimum(limits.taken(name, getattr(rows, name)), limit)
             columns.append(np.where(anywhere, 0, taken) if anywhere.any() else taken)
             caps.append(limit)
     places = limits.max_samples
@@ -239,7 +239,7 @@ def _amounts(
         caps.append(places)
         places = None
     if places is not None or alone.any():
-        places = len(ids) + 1 if places is None else places
+        places = len(rows) + 1 if places is None else places
         columns.append(np.where(alone, places, 1))
         caps.append(places)
     if not columns:

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from balancer.cost import Costs
 from balancer.errors import ArgumentError
 from balancer.measures import Imbalance, Measures, measure_plan
 from balancer.plan import Flag, Plan
+from balancer.priced import PricedSamples
 from balancer.topology import WAITS, Barrier
 
 __all__ = ["BalanceReport", "balance_report"]
@@ -68,7 +68,7 @@ class BalanceReport:
         return _text(self)
 
 
-def balance_report(plan: Plan, costs: Costs, *, given: Plan | None = None) -> BalanceReport:
+def balance_report(plan: Plan, costs: PricedSamples, *, given: Plan | None = None) -> BalanceReport:
     """Measure a plan, and beside it the same samples in the order they were given.
 
     Args:
@@ -82,6 +82,7 @@ def balance_report(plan: Plan, costs: Costs, *, given: Plan | None = None) -> Ba
             number of steps or ranks.
 
     Example:
+        >>> from balancer.cost import Costs
         >>> costs = Costs.from_values([3.0, 1.0, 2.0, 2.0])
         >>> report = balance_report(Plan.from_cells([[[[0, 1], [2, 3]]]]), costs,
         ...                         given=Plan.from_cells([[[[0, 2], [1, 3]]]]))
@@ -127,7 +128,7 @@ def balance_report(plan: Plan, costs: Costs, *, given: Plan | None = None) -> Ba
     )
 
 
-def _check(plan: Plan, costs: Costs, name: str) -> None:
+def _check(plan: Plan, costs: PricedSamples, name: str) -> None:
     if not plan.num_steps or not len(plan.sample_ids):
         raise ArgumentError(f"{name} has no samples; plan at least one step")
     last = int(plan.sample_ids.max())

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from balancer.cost import Costs
 from balancer.errors import ArgumentError
 from balancer.plan import Plan
+from balancer.priced import PricedSamples
 from balancer.sorting import stable_order
 from balancer.step_planner import Oversize, plan_step
 from balancer.topology import Topology, check_count
@@ -22,7 +22,7 @@ __all__ = ["displacement_summary", "plan_window"]
 
 
 def plan_window(
-    costs: Costs,
+    costs: PricedSamples,
     topology: Topology,
     *,
     sample_ids: ArrayLike,
@@ -54,6 +54,7 @@ def plan_window(
         CapacityError: As `plan_step`.
 
     Example:
+        >>> from balancer.cost import Costs
         >>> costs = Costs.from_values([8, 1, 8, 1, 1, 1, 1, 1])
         >>> plans = plan_window(costs, Topology(dp_size=2), sample_ids=range(8), num_steps=2)
         >>> [plan.certificates[0].step_time for plan in plans]
@@ -67,7 +68,7 @@ def plan_window(
             "every step of a window has the same number"
         )
     best: list[Plan] = []
-    for members in _memberships(costs.total[ids], num_steps):
+    for members in _memberships(costs.select(ids).total, num_steps):
         plans = [
             plan_step(
                 costs,

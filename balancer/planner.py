@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from balancer.cost import Costs
 from balancer.epoch_order import EpochOrder
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.plan import Flag, Plan
+from balancer.priced import PricedSamples
 from balancer.step_planner import Oversize, oversize_ids, plan_from_assignment, plan_step
 from balancer.topology import Topology, check_choice, check_count
 from balancer.windows import plan_window
@@ -59,6 +59,7 @@ class EpochPlanner:
         PlanError: There is no sample, or none in a complete step under `tail="drop"`.
 
     Example:
+        >>> from balancer.cost import Costs
         >>> costs = Costs.from_values(range(1, 9))
         >>> planner = EpochPlanner(costs, Topology(dp_size=2), global_batch_size=4)
         >>> planner.num_steps
@@ -70,7 +71,7 @@ class EpochPlanner:
 
     def __init__(
         self,
-        costs: Costs,
+        costs: PricedSamples,
         topology: Topology,
         *,
         global_batch_size: int,
@@ -250,10 +251,7 @@ class EpochPlanner:
         """Ids, ascending, that no epoch delivers."""
         if self.illegal == "error":
             self.costs.check_legal()
-        legal = None
-        if self.costs.illegal.size:
-            legal = np.setdiff1d(np.arange(len(self.costs)), self.costs.illegal)
-        over = oversize_ids(self.costs, self.topology, self.oversize, sample_ids=legal)
+        over = oversize_ids(self.costs, self.topology, self.oversize, sample_ids=None)
         return np.union1d(self.costs.illegal, over if self.oversize == "drop" else over[:0])
 
     def _check_enough_samples(self) -> None:
@@ -277,8 +275,10 @@ class EpochPlanner:
             if name == "samples":
                 mean = float(self.global_batch_size)
             else:
-                amounts = np.minimum(limits.taken(name, getattr(self.costs, name)), limit)
-                amount = amounts.sum() - amounts[self.order.left_out].sum()
+                left_out = getattr(self.costs.select(self.order.left_out), name)
+                multiple = limits.pad_sample_to if name == "tokens" else 1
+                amount = self.costs.clipped_sum(name, limit, multiple)
+                amount -= np.minimum(limits.taken(name, left_out), limit).sum()
                 mean = float(amount) / self._num_samples * self.global_batch_size
             fits = limit * self.topology.dp_size * most
             if mean > fits:

@@ -7,10 +7,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from balancer.bounds import Certificate, step_bound
 from balancer.candidates import Candidate, given_order, quantised_time, solve
-from balancer.cost import Costs
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.pipeline_planner import solve_pipelines
 from balancer.plan import Flag, Plan
+from balancer.priced import PricedSamples
 from balancer.problem import StepProblem, build_problem, over_limits
 from balancer.sorting import stable_order
 from balancer.topology import Topology, check_choice
@@ -21,7 +21,7 @@ Oversize = Literal["error", "drop", "alone"]
 
 
 def plan_step(
-    costs: Costs,
+    costs: PricedSamples,
     topology: Topology,
     *,
     sample_ids: ArrayLike | None = None,
@@ -63,6 +63,7 @@ def plan_step(
         PlanError: There are fewer samples than microbatches and `fill` is false.
 
     Example:
+        >>> from balancer.cost import Costs
         >>> costs = Costs.from_values([8, 1, 1, 6], tokens=[8, 1, 1, 6])
         >>> plan = plan_step(costs, Topology(dp_size=2))
         >>> [plan.microbatch(step=0, index=0, dp_rank=rank).tolist() for rank in (0, 1)]
@@ -110,7 +111,7 @@ def plan_step(
 
 
 def plan_from_assignment(
-    costs: Costs,
+    costs: PricedSamples,
     sample_ids: ArrayLike,
     cells: ArrayLike,
     topology: Topology,
@@ -155,7 +156,11 @@ def plan_from_assignment(
 
 
 def oversize_ids(
-    costs: Costs, topology: Topology, oversize: Oversize, *, sample_ids: NDArray[np.int64] | None
+    costs: PricedSamples,
+    topology: Topology,
+    oversize: Oversize,
+    *,
+    sample_ids: NDArray[np.int64] | None,
 ) -> NDArray[np.int64]:
     """Ids, ascending, of the samples (all, or those given) that exceed a limit by themselves.
 
@@ -166,8 +171,8 @@ def oversize_ids(
     ids = np.unique(np.concatenate([np.zeros(0, np.int64), *over.values()]))
     if ids.size and oversize == "error":
         name, at_fault = next(iter(over.items()))
-        limits, sizes = topology.limits, getattr(costs, name)
-        size, taken = sizes[at_fault[0]], limits.taken(name, sizes[at_fault])[0]
+        limits, sizes = topology.limits, getattr(costs.select(at_fault[:1]), name)
+        size, taken = sizes[0], limits.taken(name, sizes)[0]
         rounded = f" (rounded up to {taken})" if taken != size else ""
         room = limits.room[name]
         most = f" (room for {room})" if room != limits.given[name] else ""
@@ -175,14 +180,15 @@ def oversize_ids(
         raise CapacityError(
             f"sample {at_fault[0]} has {size} {name}{rounded}, more than max_{name}="
             f"{limits.given[name]}{most}{more}; raise max_{name} to "
-            f'{limits.enough(name, sizes)}, or pass oversize="drop" or "alone"',
+            f'{limits.enough(name, np.array([costs.largest(name)]))}, or pass '
+            'oversize="drop" or "alone"',
             sample_ids=ids.tolist(),
         )
     return ids
 
 
 def _checked_ids(
-    costs: Costs, sample_ids: ArrayLike | None, flags: NDArray[np.int8] | None
+    costs: PricedSamples, sample_ids: ArrayLike | None, flags: NDArray[np.int8] | None
 ) -> NDArray[np.int64]:
     if sample_ids is None:
         return np.arange(len(costs))

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.bounds import step_bound
+from balancer.covers import Cover
 from balancer.errors import CapacityError
 from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ranks
 from balancer.kernels.refine import refine
@@ -19,10 +20,13 @@ from balancer.topology import Topology
 
 __all__ = [
     "Candidate",
+    "best_placement",
+    "fewest_slots",
     "fewest_that_fit",
     "given_order",
     "keeps_limits",
     "quantised_time",
+    "refined",
     "solve",
 ]
 
@@ -49,11 +53,13 @@ class Candidate:
         name: How the assignment was found.
         cells: Cell of each item, int64.
         value: Quantised step time.
+        deferred: Items whose language work runs in the next microbatch, bool; `None` for none.
     """
 
     name: str
     cells: NDArray[np.int64]
     value: int
+    deferred: NDArray[np.bool_] | None = None
 
 
 def given_order(position: NDArray[np.int64], dp_size: int, num_slots: int) -> NDArray[np.int64]:
@@ -89,7 +95,7 @@ def solve(
     `given` is the step in its given order, which the result is never worse than where it is legal.
     """
     bound, binds = step_bound(problem, topology)
-    first = max(topology.num_microbatches, _fewest_slots(problem, topology.dp_size))
+    first = max(topology.num_microbatches, fewest_slots(problem, topology.dp_size))
 
     def best_of(num_slots: int) -> Candidate | None:
         return _best_candidate(problem, topology, num_slots, bound, given)
@@ -139,7 +145,7 @@ def fewest_that_fit(
     )
 
 
-def _fewest_slots(problem: StepProblem, dp_size: int) -> int:
+def fewest_slots(problem: StepProblem, dp_size: int) -> int:
     """Microbatches a rank needs at least, from the sum of each amount."""
     if not problem.caps.size:
         return 1
@@ -147,13 +153,16 @@ def _fewest_slots(problem: StepProblem, dp_size: int) -> int:
     return int((-(-sums // problem.rooms(dp_size))).max())
 
 
-def _best_candidate(
-    problem: StepProblem, topology: Topology, num_slots: int, bound: int, given: Candidate
+def best_placement(
+    problem: StepProblem, topology: Topology, num_slots: int, bound: int, cover: Cover | None = None
 ) -> Candidate | None:
-    """The best of all candidates that keep the limits, refined; None where there is none."""
+    """The best placement that keeps the limits, refined; None where there is none.
+
+    With a cover, placements are mended to keep it and compared by their faults first.
+    """
     num_groups = 1 if topology.barrier == "step" else num_slots
     goal = int(bound * _GOOD_ENOUGH)
-    best: Candidate | None = None
+    best, fewest_faults = None, 0
     for name, cells in _placements(problem, topology, num_slots):
         if cells.min() < 0:
             continue
@@ -161,19 +170,44 @@ def _best_candidate(
             problem.order, num_slots * topology.dp_size, cells, problem.amounts, problem.caps,
             topology.dp_size, 1, problem.kernel_ranks(1),
         )  # fmt: skip
+        if cover is not None:
+            cover.mend(problem, topology.dp_size, cells)
+        faults = 0 if cover is None else cover.faults(cells)
         value = quantised_time(problem, topology, cells, num_slots)
-        if best is None or value < best.value:
-            best = Candidate(name, cells, value)
-        if best.value <= (goal if num_groups == 1 else bound * _PROMISING):
+        if best is None or (faults, value) < (fewest_faults, best.value):
+            best, fewest_faults = Candidate(name, cells, value), faults
+        enough = best.value <= (goal if num_groups == 1 else bound * _PROMISING)
+        if enough and not fewest_faults:
             break
     if best is not None and best.value > goal:
-        value = refine(
-            best.cells, problem.costs, problem.num_modules, problem.amounts, problem.caps,
-            problem.padded, topology.dp_size, num_slots, num_groups, goal,
-            _MAX_EXCHANGES * 2048**3 // max(problem.num_items, 2048) ** 3,
-            problem.kernel_ranks(problem.num_modules),
-        )  # fmt: skip
-        best = Candidate(best.name, best.cells, int(value))
+        value = refined(problem, topology, best.cells, num_slots, goal, cover)
+        best = Candidate(best.name, best.cells, value)
+    return best
+
+
+def refined(
+    problem: StepProblem,
+    topology: Topology,
+    cells: NDArray[np.int64],
+    num_slots: int,
+    goal: int,
+    cover: Cover | None = None,
+) -> int:
+    """Quantised step time of a placement after local search, in place, that keeps the cover."""
+    return int(refine(
+        cells, problem.costs, problem.num_modules, problem.amounts, problem.caps,
+        problem.padded, topology.dp_size, num_slots,
+        1 if topology.barrier == "step" else num_slots, goal,
+        _MAX_EXCHANGES * 2048**3 // max(problem.num_items, 2048) ** 3,
+        problem.kernel_ranks(problem.num_modules), None if cover is None else cover.kernel(cells),
+    ))  # fmt: skip
+
+
+def _best_candidate(
+    problem: StepProblem, topology: Topology, num_slots: int, bound: int, given: Candidate
+) -> Candidate | None:
+    """The best of all candidates that keep the limits, refined; None where there is none."""
+    best = best_placement(problem, topology, num_slots, bound)
     comparable = num_slots == topology.num_microbatches
     if comparable and (best is None or given.value < best.value):
         return given if keeps_limits(problem, topology, given.cells) else best

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.cost import Costs
 from balancer.modalities import missing_modules
 from balancer.plan import Flag, Plan
+from balancer.priced import PricedSamples
 from loaders.microbatch import Microbatch, MicrobatchFacts, Substitute
 from loaders.uniform import step_shapes
 
@@ -17,7 +17,7 @@ __all__ = ["step_microbatches"]
 
 def step_microbatches(
     plan: Plan,
-    costs: Costs,
+    costs: PricedSamples,
     *,
     dp_ranks: Iterable[int],
     substitutes: Sequence[tuple[Substitute, ...]] = (),
@@ -26,12 +26,13 @@ def step_microbatches(
 
     Args:
         plan: Plan of one step.
-        costs: Costs of all samples.
+        costs: PricedSamples of all samples.
         dp_ranks: Ranks whose microbatches are wanted, in this order.
         substitutes: For each placed sample of the plan those that may be read in its place; empty
             where no sample is ever replaced.
 
     Example:
+        >>> from balancer.cost import Costs
         >>> costs = Costs.from_values([3.0, 1.0, 1.0], tokens=[3, 1, 0])
         >>> plan = Plan.from_cells([[[[0], [1, 2]]]])
         >>> [batch] = step_microbatches(plan, costs, dp_ranks=[1])
@@ -43,7 +44,7 @@ def step_microbatches(
     """
     dp_size, num_microbatches = plan.topology.dp_size, plan.num_microbatches(0)
     real = plan.flags != Flag.FILLER
-    targets = np.where(real, costs.target_tokens[plan.sample_ids], 0)
+    targets = np.where(real, costs.select(plan.sample_ids).target_tokens, 0)
     rank_of_sample = plan.cell_of_sample() % dp_size
     rank_targets = _sums(targets, rank_of_sample, dp_size)
     rank_samples = _sums(real, rank_of_sample, dp_size)

@@ -132,7 +132,7 @@ def build_problem(
     else:
         columns = totals[:, None]
     in_turn = columns is rows
-    amounts, caps = _amounts(rows_of_step, alone[position], topology)
+    amounts, caps = _amounts(rows_of_step.select(dearest_first), alone[position], topology)
     ranks = unequal_ranks(slow[:, used], topology.limits, topology.rank_limits, len(caps))
     return StepProblem(
         num_items=len(given),

@@ -26,7 +26,7 @@ def step_microbatches(
 
     Args:
         plan: Plan of one step.
-        costs: PricedSamples of all samples.
+        costs: Costs of all samples.
         dp_ranks: Ranks whose microbatches are wanted, in this order.
         substitutes: For each placed sample of the plan those that may be read in its place; empty
             where no sample is ever replaced.

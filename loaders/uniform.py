@@ -33,7 +33,7 @@ def padding_fraction(plan: Plan, costs: PricedSamples, *, uniform_shape: bool = 
 
     Args:
         plan: Plan of any number of steps.
-        costs: PricedSamples of all samples.
+        costs: Costs of all samples.
         uniform_shape: Whether all microbatches of a step have one shape, that of `step_shapes`.
 
     Example:

@@ -1,15 +1,20 @@
 """Step time of a plan, simulated from sample costs."""
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError
 from balancer.kernels.pipeline import rank_times
+from balancer.kernels.pipeline_deferral import deferred_times
+from balancer.pipeline_check import in_flight_peaks
 from balancer.pipeline_schedule import pipeline_schedule
 from balancer.pipeline_stages import stage_shares
-from balancer.pipeline_value import peak_in_flight
+from balancer.pipeline_value import deferral_schedule
 from balancer.plan import Plan
 from balancer.priced import PricedSamples
+from balancer.stage_roles import language_modules
 from balancer.topology import Topology
 
 __all__ = ["cell_costs", "step_times", "tokens_in_flight"]
@@ -18,12 +23,19 @@ __all__ = ["cell_costs", "step_times", "tokens_in_flight"]
 def cell_costs(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
     """Cost of each microbatch in each module, float64 `(num_microbatches, num_modules)`.
 
-    Rows are in the order of `plan.offsets`; repeats and fillers count, since they run.
+    Rows are in the order of `plan.offsets`; repeats and fillers count, since they run. Language
+    work that is passed on counts where it runs.
     """
     values = costs.select(plan.sample_ids).values
     if not len(values):
         return np.zeros((0, len(costs.modules)))
-    return np.add.reduceat(values, plan.offsets[:-1], axis=0)
+    cells: NDArray[np.float64] = np.add.reduceat(values, plan.offsets[:-1], axis=0)
+    if plan.deferred.size:
+        runs, language = plan.language_cell_of_sample(), language_modules(plan.topology.stages)
+        for column, name in enumerate(costs.modules):
+            if name in language:
+                cells[:, column] = np.bincount(runs, values[:, column], minlength=len(cells))
+    return cells
 
 
 def step_times(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
@@ -67,7 +79,8 @@ def tokens_in_flight(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
     """Most tokens that a pipeline rank of each data-parallel rank holds at once in each step.
 
     Float64 `(num_steps, dp_size)`; what `Topology.max_in_flight` limits. Under the padded layout
-    they are those allocated.
+    they are those allocated. Where language work is deferred they are the most that either the
+    encoder work or the language work of the microbatches held comes to.
 
     Raises:
         ArgumentError: The plan is not for the pipeline barrier.
@@ -78,12 +91,12 @@ def tokens_in_flight(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
             f"plan is for barrier={topology.barrier!r}; microbatches are in flight together only "
             'under "pipeline"'
         )
-    tokens = plan.amounts(costs)["tokens"].reshape(-1, topology.dp_size)
-    peaks = [
-        peak_in_flight(slots.T, topology, len(slots)) / topology.virtual_stages
-        for slots in np.split(tokens, plan.step_slots[1:-1])
-    ]
-    return np.array(peaks)
+    own = replace(plan, deferred=np.zeros(0, np.bool_)).amounts(costs)["tokens"]
+    peaks = in_flight_peaks(own, plan.step_slots, topology)
+    if not plan.deferred.size:
+        return peaks
+    language = in_flight_peaks(plan.amounts(costs)["tokens"], plan.step_slots, topology)
+    return np.maximum(peaks, language)
 
 
 def _stage_loads(
@@ -99,12 +112,23 @@ def _pipeline_times(plan: Plan, loads: NDArray[np.float64]) -> NDArray[np.float6
     """Time of the slowest rank in each step."""
     dp_size = plan.topology.dp_size
     times = np.zeros(plan.num_steps)
+    hands = np.zeros((len(loads) // dp_size, dp_size), np.int64)
+    if plan.deferred.size:
+        hands.ravel()[plan.cell_of_sample()[plan.deferred]] = 1
     for step, slots in enumerate(
         np.split(loads.reshape(-1, dp_size, loads.shape[1]), plan.step_slots[1:-1])
     ):
         schedule = pipeline_schedule(plan.topology, len(slots))
         by_rank = np.ascontiguousarray(slots.transpose(1, 0, 2)).ravel()
-        times[step] = rank_times(
-            by_rank, dp_size, schedule.lane, schedule.after, schedule.duration, schedule.pp_size
-        ).max()
+        passes = hands[plan.step_slots[step] : plan.step_slots[step + 1]]
+        if passes.any():
+            flags = np.ascontiguousarray(passes.T).ravel()
+            each = deferred_times(
+                by_rank, flags, dp_size, deferral_schedule(schedule, plan.topology)
+            )
+        else:
+            each = rank_times(
+                by_rank, dp_size, schedule.lane, schedule.after, schedule.duration, schedule.pp_size
+            )
+        times[step] = each.max()
     return times

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.kernels.pipeline_deferral import deferred_total
 from balancer.kernels.pipeline_fluid import fluid_sizes, priced_total
 from balancer.load_bounds import partition_bound
 from balancer.pipeline_schedule import pipeline_schedule
+from balancer.pipeline_value import amount_sides
 from balancer.problem import StepProblem
+from balancer.stage_roles import language_stages
 from balancer.topology import Topology
 
 __all__ = ["Fluid", "fluid", "microbatch_counts", "order_bound", "pipeline_bound"]
@@ -51,8 +54,7 @@ def fluid(
         schedule.after, schedule.duration, schedule.pp_size, num_microbatches, rounds,
     )  # fmt: skip
     tolls *= unit
-    fills = problem.amounts.reshape(problem.num_items, -1) / problem.caps
-    charged = priced_total(problem.costs, fills.ravel(), prices, tolls, num_microbatches)
+    charged = _charged(problem, topology, prices, tolls, num_microbatches)
     fixed = float((prices.reshape(num_microbatches, -1) * problem.constants).sum())
     bound = charged / topology.dp_size + fixed - float(tolls.sum())
     shares = sizes.reshape(num_microbatches, len(rows))
@@ -62,6 +64,26 @@ def fluid(
         limited=float(tolls.sum()) > 0.01 * bound,
         targets=targets,
     )
+
+
+def _charged(
+    problem: StepProblem,
+    topology: Topology,
+    prices: NDArray[np.float64],
+    tolls: NDArray[np.float64],
+    num_microbatches: int,
+) -> float:
+    """What all samples pay at least, wherever they run."""
+    fills = (problem.amounts.reshape(problem.num_items, -1) / problem.caps).ravel()
+    if not topology.deferral:
+        return float(priced_total(problem.costs, fills, prices, tolls, num_microbatches))
+    boundary = language_stages(topology.stages).start
+    return float(
+        deferred_total(
+            problem.costs, fills, prices, tolls, amount_sides(problem, topology),
+            num_microbatches, topology.num_stages, boundary,
+        )
+    )  # fmt: skip
 
 
 def pipeline_bound(

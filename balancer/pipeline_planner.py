@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 
 from balancer.bounds import step_bound
 from balancer.candidates import Candidate, fewest_that_fit, given_order, keeps_limits
+from balancer.deferral import defer_language
 from balancer.kernels.pipeline_place import place_at_targets
 from balancer.kernels.pipeline_search import search_pipelines
 from balancer.kernels.placement import fill_empty, place_by_amount
@@ -49,7 +50,8 @@ def solve_pipelines(
 
     Ranks are loaded evenly; each one's microbatches get the sizes of the fluid optimum, then moves
     and swaps of samples and microbatches are judged by simulation, always at the slowest rank. Of
-    several numbers of microbatches the most promising are planned.
+    several numbers of microbatches the most promising are planned. Then language work is deferred
+    where the topology allows it and it is faster (`balancer.deferral`).
 
     Raises:
         CapacityError: No allowed number of microbatches fits.
@@ -67,6 +69,9 @@ def solve_pipelines(
         best = fewest_that_fit(problem, topology, step, counts[0], stride, best_of)
     candidate, num_slots = _unless_given_is_better(problem, topology, *best)
     bound, binds = step_bound(problem, topology, num_slots=num_slots)
+    if topology.deferral:
+        goal = int(bound * _GOOD_ENOUGH)
+        candidate = defer_language(problem, topology, candidate, num_slots, goal)
     return candidate, num_slots, bound, binds
 
 

@@ -7,12 +7,14 @@ first, which hides transfers for more memory (Zhuang et al. 2022, arXiv:2211.053
 the other (Narayanan et al. 2021, arXiv:2104.04473).
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.stage_roles import language_stages
 from balancer.topology import Topology
 
 __all__ = ["PipelineSchedule", "pipeline_schedule"]
@@ -33,6 +35,8 @@ class PipelineSchedule:
         after: Operation of another stage that it waits for, or -1, int64.
         duration: Which duration it has, int64: of stage s and microbatch j the forward at
             `2 * num_stages * j + s`, the backward at `num_stages` more.
+        passed_after: The same where the microbatch passes language work on to the next, so that
+            the encoders' backward waits for the next one's gradient too; `after` without deferral.
         window: Consecutive microbatches, any, that the first pipeline rank holds at once; 1 where a
             rank has several stages.
     """
@@ -43,6 +47,7 @@ class PipelineSchedule:
     lane: NDArray[np.int64]
     after: NDArray[np.int64]
     duration: NDArray[np.int64]
+    passed_after: NDArray[np.int64]
     window: int
 
 
@@ -57,15 +62,29 @@ def pipeline_schedule(topology: Topology, num_microbatches: int) -> PipelineSche
         >>> schedule.lane.tolist(), schedule.after.tolist(), schedule.duration.tolist()
         ([0, 1, 1, 0], [-1, 0, 1, 2], [0, 1, 3, 2])
     """
-    return _schedule(topology.schedule, topology.pp_size, topology.num_stages, num_microbatches)
+    boundary = language_stages(topology.stages).start if topology.deferral else 0
+    return _schedule(
+        topology.schedule, topology.pp_size, topology.num_stages, num_microbatches, boundary
+    )
 
 
 @lru_cache(maxsize=256)
-def _schedule(name: str, pp_size: int, num_stages: int, num_microbatches: int) -> PipelineSchedule:
+def _schedule(
+    name: str, pp_size: int, num_stages: int, num_microbatches: int, boundary: int
+) -> PipelineSchedule:
+    """Schedule; `boundary` is the first language stage where language work may be passed on."""
     lanes = [_lane(name, p, pp_size, num_stages, num_microbatches) for p in range(pp_size)]
-    order = _order(lanes, num_stages)
+
+    def passed_to(op: _Op) -> _Op | None:
+        waited = _waits_for(op, num_stages)
+        if waited and boundary and op[:2] == (True, boundary - 1):
+            return True, boundary, min(op[2] + 1, num_microbatches - 1)
+        return waited
+
+    order = _order(lanes, passed_to)
     place = {op: index for index, op in enumerate(order)}
     after = [place[op] if op else -1 for op in (_waits_for(op, num_stages) for op in order)]
+    passed_after = [place[op] if op else -1 for op in map(passed_to, order)]
     first_backward = next(index for index, op in enumerate(lanes[0]) if op[0])
     return PipelineSchedule(
         pp_size=pp_size,
@@ -73,6 +92,7 @@ def _schedule(name: str, pp_size: int, num_stages: int, num_microbatches: int) -
         num_microbatches=num_microbatches,
         lane=_frozen([stage % pp_size for _, stage, _ in order]),
         after=_frozen(after),
+        passed_after=_frozen(passed_after),
         duration=_frozen([2 * num_stages * j + num_stages * back + s for back, s, j in order]),
         window=first_backward if num_stages == pp_size else 1,
     )
@@ -119,7 +139,7 @@ def _waits_for(op: _Op, num_stages: int) -> _Op | None:
     return (True, stage + 1, microbatch) if stage + 1 < num_stages else (False, stage, microbatch)
 
 
-def _order(lanes: list[list[_Op]], num_stages: int) -> list[_Op]:
+def _order(lanes: list[list[_Op]], waits_for: Callable[[_Op], _Op | None]) -> list[_Op]:
     """All operations, each after those it waits for."""
     order: list[_Op] = []
     done: set[_Op | None] = {None}
@@ -127,7 +147,7 @@ def _order(lanes: list[list[_Op]], num_stages: int) -> list[_Op]:
     total = sum(map(len, lanes))
     while len(order) < total:
         for p, lane in enumerate(lanes):
-            while reached[p] < len(lane) and _waits_for(lane[reached[p]], num_stages) in done:
+            while reached[p] < len(lane) and waits_for(lane[reached[p]]) in done:
                 order.append(lane[reached[p]])
                 done.add(order[-1])
                 reached[p] += 1

@@ -5,12 +5,15 @@ from numpy.typing import NDArray
 
 from balancer.kernels.pipeline import rank_peaks, rank_times
 from balancer.kernels.pipeline_place import cell_loads
-from balancer.pipeline_schedule import pipeline_schedule
+from balancer.pipeline_schedule import PipelineSchedule, pipeline_schedule
 from balancer.problem import StepProblem
 from balancer.sorting import stable_order
+from balancer.stage_roles import language_stages
 from balancer.topology import Topology
 
 __all__ = [
+    "amount_sides",
+    "deferral_schedule",
     "in_flight_cap",
     "peak_in_flight",
     "pipeline_value",
@@ -67,6 +70,26 @@ def pipeline_value(
         loads, topology.dp_size, schedule.lane, schedule.after, schedule.duration, schedule.pp_size
     )
     return int(times.max())
+
+
+def amount_sides(problem: StepProblem, topology: Topology) -> NDArray[np.int64]:
+    """Where each amount counts where language work may be passed on, as kernels know it.
+
+    Tokens with the language work (1), patches and images with the encoder work (0), samples with
+    both (2).
+    """
+    named = [int(name == "tokens") for name in topology.limits.given if name != "samples"]
+    return np.array(named + [2] * (problem.caps.size - len(named)), np.int64)
+
+
+def deferral_schedule(
+    schedule: PipelineSchedule, topology: Topology
+) -> tuple[NDArray[np.int64] | int, ...]:
+    """The schedule as `balancer.kernels.pipeline_deferral` takes it."""
+    return (
+        schedule.lane, schedule.after, schedule.passed_after, schedule.duration,
+        schedule.num_stages, schedule.pp_size, language_stages(topology.stages).start,
+    )  # fmt: skip
 
 
 def in_flight_cap(topology: Topology) -> int:

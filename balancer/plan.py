@@ -3,8 +3,9 @@
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from enum import IntEnum
+from functools import partial
 from os import PathLike
 from typing import Any
 from zipfile import BadZipFile
@@ -13,9 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from balancer.bounds import Certificate
-from balancer.cost import Costs
 from balancer.errors import ArgumentError, PlanError
+from balancer.pipeline_check import check_deferred, check_in_flight, tokens_at
 from balancer.plan_check import cell_amounts, check_conservation, check_limits, check_offsets
+from balancer.priced import PricedSamples
 from balancer.topology import Limits, Topology
 
 __all__ = ["Flag", "Plan"]
@@ -59,6 +61,9 @@ class Plan:
         certificates: One `Certificate` a step.
         epoch: Epoch the plan belongs to.
         first_step: Number of the plan's first step within the epoch.
+        deferred: Whether the language work of each placed id runs in its rank's next microbatch
+            of the step, bool `(num_placed,)`; of size 0 where that is so for none. See
+            `balancer.deferral`.
 
     Example:
         >>> plan = Plan.from_cells([[[[3, 1], [0]], [[2], [4]]]])
@@ -78,9 +83,12 @@ class Plan:
     certificates: tuple[Certificate, ...] = ()
     epoch: int = 0
     first_step: int = 0
+    deferred: NDArray[np.bool_] = field(default_factory=partial(np.zeros, 0, np.bool_))
 
     def __post_init__(self) -> None:
-        for name in _ARRAYS:
+        if self.deferred.size and not self.deferred.any():
+            object.__setattr__(self, "deferred", np.zeros(0, np.bool_))
+        for name in (*_ARRAYS, "deferred"):
             array = np.ascontiguousarray(getattr(self, name)).view()
             array.flags.writeable = False
             object.__setattr__(self, name, array)
@@ -128,15 +136,25 @@ class Plan:
         """Microbatch position (see `cell`) of each entry of `sample_ids`."""
         return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
 
+    def language_cell_of_sample(self) -> NDArray[np.int64]:
+        """Microbatch position that runs the language work of each entry of `sample_ids`."""
+        cells = self.cell_of_sample()
+        return cells + self.topology.dp_size * self.deferred if self.deferred.size else cells
+
     @property
     def fingerprint(self) -> str:
         """Hash of the assignment: equal on every rank that computed the same plan."""
         digest = hashlib.sha256(repr((_FORMAT, self.epoch, self.first_step)).encode())
         digest.update(repr(self.topology).encode())
-        for name in _ARRAYS:
+        for name in self._arrays:
             digest.update(name.encode())
             digest.update(getattr(self, name).data)
         return digest.hexdigest()
+
+    @property
+    def _arrays(self) -> tuple[str, ...]:
+        """Names of the arrays that say something, so that a new one leaves fingerprints alone."""
+        return (*_ARRAYS, "deferred") if self.deferred.size else _ARRAYS
 
     @classmethod
     def from_cells(
@@ -198,6 +216,9 @@ class Plan:
             certificates=tuple(c for plan in plans for c in plan.certificates),
             epoch=plans[0].epoch,
             first_step=plans[0].first_step,
+            deferred=np.concatenate(
+                [np.resize(plan.deferred, len(plan.sample_ids)) for plan in plans]
+            ),
         )
 
     def save(self, path: str | PathLike[str]) -> None:
@@ -210,7 +231,7 @@ class Plan:
             "certificates": [asdict(certificate) for certificate in self.certificates],
             "fingerprint": self.fingerprint,
         }
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in _ARRAYS}
+        arrays: dict[str, Any] = {name: getattr(self, name) for name in self._arrays}
         with open(path, "wb") as file:
             np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
 
@@ -224,7 +245,8 @@ class Plan:
         try:
             with np.load(path, allow_pickle=False) as file:
                 header = json.loads(str(file["header"]))
-                arrays = {name: file[name] for name in _ARRAYS}
+                held = (*_ARRAYS, "deferred") if "deferred" in file else _ARRAYS
+                arrays = {name: file[name] for name in held}
         except (KeyError, ValueError, EOFError, BadZipFile) as error:
             raise PlanError(f"{path} is not a saved plan ({error})") from error
         if header["format"] != _FORMAT:
@@ -243,8 +265,11 @@ class Plan:
             raise PlanError(f"{path} was damaged: its contents do not match its fingerprint")
         return plan
 
-    def check(self, costs: Costs, *, expected_ids: ArrayLike | None = None) -> None:
+    def check(self, costs: PricedSamples, *, expected_ids: ArrayLike | None = None) -> None:
         """Prove conservation, the limits, and equal numbers of microbatches.
+
+        On pipelines also tokens in flight, where an oversize sample alone counts as `max_tokens`,
+        and that language work is passed on in pairs, to the next microbatch only.
 
         Args:
             costs: Costs of the whole dataset, rows by sample id.
@@ -261,17 +286,34 @@ class Plan:
             self.dropped,
             None if expected_ids is None else np.asarray(expected_ids, np.int64),
         )
-        lone = np.diff(self.offsets) == 1
+        here, limits = self.cell_of_sample(), self.topology.limits
+        check_deferred(self.deferred, here, self.step_slots, self.topology)
+        language = np.bincount(self.language_cell_of_sample(), minlength=cells)
+        lone = (np.diff(self.offsets) == 1) & (language == 1)
         lone &= np.isin(self.sample_ids[self.offsets[:-1]], self.alone)
-        check_limits(self.amounts(costs), lone, self.topology.limits)
+        amounts = self.amounts(costs)
+        amounts["samples"] = np.maximum(amounts["samples"], language)
+        check_limits(amounts, lone, limits)
+        if self.topology.max_in_flight is not None:
+            own = cell_amounts(self.sample_ids, self.offsets, limits, costs)["tokens"]
+            for tokens in (own, amounts["tokens"]):
+                counted = np.where(lone, np.minimum(tokens, limits.max_tokens), tokens)
+                check_in_flight(counted, self.step_slots, self.topology)
 
-    def amounts(self, costs: Costs) -> dict[str, NDArray[np.int64]]:
+    def amounts(self, costs: PricedSamples) -> dict[str, NDArray[np.int64]]:
         """Tokens, patches, images and samples of each microbatch, int64, in order of `offsets`.
 
         `tokens` is what is allocated: rounded as the limits say, and under the padded layout
-        samples times the longest.
+        samples times the longest. They count where the language work runs, the others where the
+        sample is delivered.
         """
-        return cell_amounts(self.sample_ids, self.offsets, self.topology.limits, costs)
+        amounts = cell_amounts(self.sample_ids, self.offsets, self.topology.limits, costs)
+        if self.deferred.size:
+            amounts["tokens"] = tokens_at(
+                self.language_cell_of_sample(), len(self.offsets) - 1,
+                costs.select(self.sample_ids).tokens, self.topology.limits,
+            )  # fmt: skip
+        return amounts
 
 
 _ARRAYS = ("sample_ids", "flags", "offsets", "step_slots", "dropped", "alone")

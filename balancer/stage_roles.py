@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from balancer.errors import ArgumentError
 
-__all__ = ["check_deferral", "language_stages"]
+__all__ = ["check_deferral", "language_modules", "language_stages"]
 
 
 def language_stages(stages: Sequence[Mapping[str, float]]) -> range:
@@ -17,6 +17,16 @@ def language_stages(stages: Sequence[Mapping[str, float]]) -> range:
     held = [_modules(stage) for stage in stages]
     first = next((stage for stage, names in enumerate(held) if names & held[-1]), 0)
     return range(first, len(stages))
+
+
+def language_modules(stages: Sequence[Mapping[str, float]]) -> set[str]:
+    """Modules of the language stages.
+
+    Example:
+        >>> language_modules([{"vision": 1}, {"language": 1}, {"language": 1}])
+        {'language'}
+    """
+    return {name for stage in language_stages(stages) for name in _modules(stages[stage])}
 
 
 def check_deferral(stages: Sequence[Mapping[str, float]], schedule: str) -> None:

@@ -14,7 +14,7 @@ from numba import njit
 from balancer.kernels.limits import put, take
 from balancer.kernels.pipeline import end_times, peak_in_flight
 
-__all__ = ["draw", "is_worse", "rank_value", "try_exchange", "try_order"]
+__all__ = ["draw", "is_worse", "rank_value", "rehouse", "try_exchange", "try_order"]
 
 
 @njit(nogil=True)
@@ -151,7 +151,7 @@ def try_order(rank, state, cells, members, num_slots, loads, schedule, most, lim
 
 
 @njit(nogil=True)
-def _rehouse(give, back, rank, other, members, num_ranks):
+def rehouse(give, back, rank, other, members, num_ranks):
     """List `give` under the other rank, and `back`, if any, under this one."""
     member, size, place = members
     room = member.size // num_ranks
@@ -202,7 +202,7 @@ def try_exchange(rank, other, state, cells, members, costs, num_slots, loads, sc
                 )
                 kept = not is_worse(excess[which], times[which], over, time)
         if kept:
-            _rehouse(give, back, rank, other, members, times.size)
+            rehouse(give, back, rank, other, members, times.size)
             return True
         source, target = target, source
     excess[other], times[other] = over_other, time_other

@@ -106,7 +106,7 @@ def plan_step(
     return _emit(
         problem, topology, num_slots, cells=best.cells, flags=given_flags[problem.position],
         dropped=dropped, alone=np.sort(given[is_over]), certificate=certificate,
-        epoch=epoch, step=step,
+        epoch=epoch, step=step, deferred=best.deferred,
     )  # fmt: skip
 
 
@@ -218,6 +218,7 @@ def _emit(
     certificate: Certificate,
     epoch: int,
     step: int,
+    deferred: NDArray[np.bool_] | None = None,
 ) -> Plan:
     """Plan from the cell of each item; samples of a microbatch stand in their given order."""
     num_cells = num_slots * topology.dp_size
@@ -244,4 +245,5 @@ def _emit(
         certificates=(certificate,),
         epoch=epoch,
         first_step=step,
+        deferred=np.zeros(0, np.bool_) if deferred is None else deferred[order],
     )

@@ -35,6 +35,7 @@ from balancer.sizing.tables import (
     table_from_arrow,
     table_from_parquet,
 )
+from balancer.table_costs import TableCosts
 from balancer.tokens import TOKEN_RULES, ProcessorTokens, TokenRule, token_rule
 from balancer.topology import Limits, Topology
 
@@ -59,6 +60,7 @@ __all__ = [
     "SampleTable",
     "SizeColumns",
     "StateError",
+    "TableCosts",
     "TokenRule",
     "Topology",
     "balance_report",

@@ -71,8 +71,12 @@ def block_of(table: SampleTable, cost_model: CostFunction, index: int) -> tuple[
         return first, evaluate_costs(cost_model, table.select(rows))
     except SampleError as error:
         ids = [first + sample_id for sample_id in error.sample_ids]
-        message = f"{error} (samples counted from sample {first})" if first else str(error)
-        raise SampleError(message, sample_ids=ids) from error
+        raise SampleError(f"{error}{_counted_from(first)}", sample_ids=ids) from error
+
+
+def _counted_from(first: int) -> str:
+    """Said after a message about the samples of a block."""
+    return f" (samples counted from sample {first})" if first else ""
 
 
 def survey_costs(table: SampleTable, cost_model: CostFunction, *, progress: bool) -> CostSurvey:
@@ -95,7 +99,8 @@ def survey_costs(table: SampleTable, cost_model: CostFunction, *, progress: bool
                 known = hashes.setdefault(name, hashlib.sha256())
                 known.update((column + first if name == "illegal" else column).data)
             illegal.append(costs.illegal + first)
-            because = because or costs.illegal_because
+            if costs.illegal.size and not because:
+                because = costs.illegal_because + _counted_from(first)
             for k, name in enumerate(AMOUNTS):
                 totals[index, k] = getattr(costs, name).sum()
                 largest[index, k] = costs.largest(name)

@@ -177,13 +177,13 @@ class TableCosts:
         path = self._stored_as.with_name(f"{self._stored_as.name}-{part}.npz")
         if path.is_file():
             try:
-                with np.load(path) as file:
-                    return dict(file)
+                with open(path, "rb") as file, np.load(file) as arrays:
+                    return dict(arrays)
             except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
                 warnings.warn(f"{path} is damaged ({error}); it is computed again", stacklevel=4)
-        arrays = compute()
+        found = compute()
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
         with os.fdopen(handle, "wb") as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
+            np.savez(file, **found)  # type: ignore[arg-type]
         os.replace(temporary, path)
-        return arrays
+        return found

@@ -1,6 +1,7 @@
 """Limits: the most that one microbatch may hold, and how tokens are counted for it."""
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Literal, get_args
 
 import numpy as np
@@ -28,10 +29,13 @@ class Limits:
         pad_sample_to: Tokens of each sample are rounded up to a multiple of this: 2 x ranks of
             context parallelism, 8 or 16 for FP8. Padding counts as tokens of the microbatch.
         pad_microbatch_to: Tokens of a microbatch, so rounded, are rounded up to a multiple of this.
+        dummies: Size of the dummy input that a microbatch without work in a module runs it on, by
+            the module's name: `{"vision": {"tokens": 4, "patches": 16}}`. Every microbatch keeps
+            room for all of them. See `Topology.modality_sync`.
 
     Raises:
-        ArgumentError: A number is not a positive whole number, `max_tokens` is less than
-            `pad_microbatch_to`, or the layout is unknown.
+        ArgumentError: A number is not a positive whole number, a limit is less than what
+            `pad_microbatch_to` and `dummies` take, or the layout is unknown.
 
     Example:
         >>> Limits(max_tokens=8192).max_images is None
@@ -47,6 +51,7 @@ class Limits:
     layout: Layout = "packed"
     pad_sample_to: int = 1
     pad_microbatch_to: int = 1
+    dummies: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         check_choice("layout", self.layout, get_args(Layout))
@@ -55,18 +60,23 @@ class Limits:
                 check_count(name, getattr(self, name))
         check_count("pad_sample_to", self.pad_sample_to)
         check_count("pad_microbatch_to", self.pad_microbatch_to)
-        if self.max_tokens is not None and self.max_tokens < self.pad_microbatch_to:
-            raise ArgumentError(
-                f"max_tokens is {self.max_tokens}, less than pad_microbatch_to="
-                f"{self.pad_microbatch_to}, to which any microbatch is rounded up; raise it to at "
-                f"least {self.pad_microbatch_to}"
-            )
+        object.__setattr__(self, "dummies", plain_dummies(self.dummies, self.layout))
+        for name, room in self.room.items():
+            if room < 1:
+                least = self.given[name] + 1 - room
+                if name == "tokens":
+                    least = int(padded_to(np.array([least]), self.pad_microbatch_to)[0])
+                raise ArgumentError(
+                    f"max_{name} is {self.given[name]}, which leaves no room beside what "
+                    f"pad_microbatch_to={self.pad_microbatch_to} and dummies={self.dummies} take; "
+                    f"raise it to at least {least}"
+                )
 
     def __repr__(self) -> str:
-        """All fields, without rounding where there is none, which leaves fingerprints alone."""
+        """All fields but those added later that are not used, so that fingerprints stay."""
         shown = {each.name: getattr(self, each.name) for each in fields(self)}
-        for name in ("pad_sample_to", "pad_microbatch_to"):
-            if shown[name] == 1:
+        for name in ("pad_sample_to", "pad_microbatch_to", "dummies"):
+            if shown[name] in (1, {}):
                 del shown[name]
         return f"Limits({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
@@ -78,10 +88,13 @@ class Limits:
 
     @property
     def room(self) -> dict[str, int]:
-        """What rounded samples may add up to under each limit that is set."""
+        """What rounded samples may add up to under each limit that is set, dummies left out."""
         room = self.given
         if self.max_tokens is not None:
             room["tokens"] = self.max_tokens // self.pad_microbatch_to * self.pad_microbatch_to
+        for name in room:
+            sizes = np.array([dummy.get(name, 0) for dummy in self.dummies.values()], np.int64)
+            room[name] -= int(self.taken(name, sizes).sum())
         return room
 
     def taken(self, name: str, values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -89,9 +102,43 @@ class Limits:
         return padded_to(values, self.pad_sample_to) if name == "tokens" else values
 
     def enough(self, name: str, values: NDArray[np.int64]) -> int:
-        """Least limit under which each of some samples fits by itself."""
-        most = self.taken(name, values).max(keepdims=True)
+        """Least limit under which each of some samples fits by itself, beside all dummies."""
+        sizes = np.array([dummy.get(name, 0) for dummy in self.dummies.values()], np.int64)
+        most = self.taken(name, values).max(keepdims=True) + self.taken(name, sizes).sum()
         return int(padded_to(most, self.pad_microbatch_to)[0] if name == "tokens" else most[0])
+
+
+def plain_dummies(dummies: object, layout: Layout) -> dict[str, dict[str, int]]:
+    """Dummies as plain dicts in the order of their names.
+
+    Raises:
+        ArgumentError: It is no mapping from modules to sizes, or gives tokens under the padded
+            layout, where they would be a row of their own.
+    """
+    if not isinstance(dummies, Mapping):
+        raise ArgumentError(
+            f'dummies is {dummies!r}; allowed: sizes by module, {{"vision": {{"patches": 16}}}}'
+        )
+    plain = dict[str, dict[str, int]]()
+    for module in sorted(dummies):
+        sizes = dummies[module]
+        if not isinstance(sizes, Mapping) or set(sizes) - set(_DUMMY_SIZES):
+            raise ArgumentError(
+                f"dummies[{module!r}] is {sizes!r}; allowed: a mapping with any of "
+                f"{', '.join(map(repr, _DUMMY_SIZES))}"
+            )
+        for name, size in sizes.items():
+            check_count(f"dummies[{module!r}][{name!r}]", size, least=0)
+        if layout == "padded" and sizes.get("tokens", 0):
+            raise ArgumentError(
+                f'dummies[{module!r}] has {sizes["tokens"]} tokens under layout="padded"; leave '
+                "them out: add the dummy's output times zero to a token that is there"
+            )
+        plain[module] = {name: int(sizes[name]) for name in _DUMMY_SIZES if name in sizes}
+    return plain
+
+
+_DUMMY_SIZES = ("tokens", "patches", "images")
 
 
 def padded_to(values: NDArray[np.int64], multiple: int) -> NDArray[np.int64]:

@@ -8,6 +8,7 @@ from typing import Literal, get_args
 from balancer.checks import check_choice, check_count, check_number
 from balancer.errors import ArgumentError
 from balancer.limits import Layout, Limits
+from balancer.modality_options import ModalitySync, check_modality_sync
 from balancer.ranks import Speeds, checked_speeds, merged_limits
 from balancer.stage_roles import check_deferral
 
@@ -61,6 +62,10 @@ class Topology:
         rank_limits: Hard caps of the microbatches of each rank, one `Limits` a rank, all of the
             same amounts, beside or instead of `limits`. Empty: `limits` for all. `limits` then
             are the loosest of any rank.
+        modality_sync: What is done so that no rank skips a module (an encoder) that others run at
+            the same time; see `balancer.modality_sync`. `"spread"` samples over the microbatches,
+            `"uniform"` the same modules on all ranks at a time, `"dummy"` room for `limits.dummies`
+            in all microbatches, `None` nothing.
         pp_size: Pipeline ranks of the model, at least 2 under the pipeline barrier, else 1.
         stages: What each stage holds, in the order samples run through them: a mapping from module
             to its weight there (layers, or a fraction), one for each of `pp_size * virtual_stages`
@@ -106,6 +111,7 @@ class Topology:
     deferral: bool = False
     rank_speeds: Speeds = field(default=(), hash=False)
     rank_limits: tuple[Limits, ...] = ()
+    modality_sync: ModalitySync | None = None
 
     def __post_init__(self) -> None:
         check_count("dp_size", self.dp_size)
@@ -123,6 +129,7 @@ class Topology:
             raise ArgumentError(f"limits is {self.limits!r}; allowed: a Limits object")
         object.__setattr__(self, "stages", _plain_stages(self.stages))
         self._set_ranks()
+        check_modality_sync(self.modality_sync, self.barrier, self.limits.dummies)
         if self.barrier == "pipeline":
             self._check_pipeline()
         else:
@@ -237,7 +244,7 @@ _PIPELINE_FIELDS = (
 )
 
 
-_SHOWN_IF_GIVEN = ("deferral", "rank_speeds", "rank_limits")
+_SHOWN_IF_GIVEN = ("deferral", "rank_speeds", "rank_limits", "modality_sync")
 """Fields that are part of a fingerprint only where they are used."""
 
 

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from balancer.bounds import Certificate, step_bound
 from balancer.candidates import Candidate, given_order, quantised_time, solve
 from balancer.errors import ArgumentError, CapacityError, PlanError
+from balancer.modality_sync import solve_synced
 from balancer.pipeline_planner import solve_pipelines
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
@@ -95,7 +96,12 @@ def plan_step(
         best, num_slots, bound, binds = solve_pipelines(problem, topology, step)
     else:
         in_order = Candidate("given order", given_cells, given_value)
-        best, num_slots, bound, binds = solve(problem, topology, step, in_order)
+        if topology.modality_sync in ("spread", "uniform"):
+            working = costs.select(problem.ids).values > 0
+            found = solve_synced(problem, topology, step, in_order, working)
+        else:
+            found = solve(problem, topology, step, in_order)
+        best, num_slots, bound, binds = found
     certificate = Certificate(
         step_time=problem.to_cost(best.value),
         given_time=problem.to_cost(given_value),

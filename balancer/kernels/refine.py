@@ -11,58 +11,9 @@ from balancer.kernels.cover import keeps_cover, note_exchange, try_exchange
 from balancer.kernels.limits import put
 from balancer.kernels.ranks import reserved, slowed
 from balancer.kernels.steptime import line_loads
+from balancer.kernels.tops import rank_top, set_rest, update_top
 
 __all__ = ["refine"]
-
-
-@njit(nogil=True)
-def _rank_top(load, group, k, num_modules, dp_size, top, top_rank):
-    """Store the three largest loads of a group in module k, and the ranks of the first two."""
-    at = (group * num_modules + k) * 3
-    for place in range(3):
-        top[at + place] = -1
-        top_rank[at + place] = -1
-    for rank in range(dp_size):
-        value = load[(group * dp_size + rank) * num_modules + k]
-        for place in range(3):
-            if value > top[at + place]:
-                for shift in range(2, place, -1):
-                    top[at + shift] = top[at + shift - 1]
-                    top_rank[at + shift] = top_rank[at + shift - 1]
-                top[at + place] = value
-                top_rank[at + place] = rank
-                break
-
-
-@njit(nogil=True)
-def _largest_other(group, k, rank_a, rank_b, num_modules, top, top_rank):
-    """Largest load of the group in module k over ranks other than the two; 0 if there is none."""
-    at = (group * num_modules + k) * 3
-    for place in range(3):
-        if top_rank[at + place] != rank_a and top_rank[at + place] != rank_b:
-            return max(top[at + place], np.int64(0))
-    return np.int64(0)
-
-
-@njit(nogil=True)
-def _set_rest(line_a, line_b, num_modules, dp_size, top, top_rank, rest_a, rest_b):
-    """Largest loads that an exchange between two lines leaves alone, and the time it may change.
-
-    For each module in the groups of line a and of line b; within one group both are the same.
-    """
-    group_a, rank_a = line_a // dp_size, line_a % dp_size
-    group_b, rank_b = line_b // dp_size, line_b % dp_size
-    now = np.int64(0)
-    for k in range(num_modules):
-        now += top[(group_a * num_modules + k) * 3]
-        if group_a == group_b:
-            rest_a[k] = _largest_other(group_a, k, rank_a, rank_b, num_modules, top, top_rank)
-            rest_b[k] = rest_a[k]
-        else:
-            now += top[(group_b * num_modules + k) * 3]
-            rest_a[k] = _largest_other(group_a, k, rank_a, rank_a, num_modules, top, top_rank)
-            rest_b[k] = _largest_other(group_b, k, rank_b, rank_b, num_modules, top, top_rank)
-    return now
 
 
 @njit(nogil=True)
@@ -90,7 +41,7 @@ def _unlink(item, line, first, after, before):
 def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank,
                    rest_a, rest_b, ranks, cells, cover):  # fmt: skip
     """Best move or swap between two lines: the change, the item given, the item returned (-1)."""
-    now = _set_rest(line_a, line_b, num_modules, dp_size, top, top_rank, rest_a, rest_b)
+    now = set_rest(line_a, line_b, num_modules, dp_size, top, top_rank, rest_a, rest_b)
     same_group = line_a // dp_size == line_b // dp_size
     rank_a, rank_b = line_a % dp_size, line_b % dp_size
     best, best_give, best_back = now, -1, -1
@@ -151,7 +102,7 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
     top_rank = np.empty(num_tops * 3, np.int64)
     value = np.int64(0)
     for g in range(num_tops):
-        _rank_top(load, g // num_modules, g % num_modules, num_modules, dp_size, top, top_rank)
+        rank_top(load, g // num_modules, g % num_modules, num_modules, dp_size, top, top_rank)
         value += top[g * 3]
     used = reserved(num_cells, caps.size, dp_size, 1, ranks)
     count = np.zeros(num_cells, np.int64)
@@ -215,7 +166,7 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
                     moved, line_b % dp_size, k, num_modules, ranks
                 )
                 for line in (line_a, line_b):
-                    _rank_top(load, line // dp_size, k, num_modules, dp_size, top, top_rank)
+                    update_top(load, line, k, num_modules, dp_size, top, top_rank)
             improved, turn = True, turn + offset
             break
         idle = 0 if improved else idle + 1

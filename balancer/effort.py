@@ -1,0 +1,109 @@
+"""Effort: how much work planning a step may take, counted and never timed.
+
+Every rank must compute the same plan, so work is counted in exchanges and a second stands for a
+fixed number of them.
+"""
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancer.errors import ArgumentError
+
+__all__ = ["Effort", "SearchBudget", "annealing_chances", "checked_effort", "search_budget"]
+
+Effort = Literal["fast", "default"] | float
+"""`"fast"`, `"default"`, or what a number of seconds on one core stands for."""
+
+_PROPOSALS_A_SECOND = 6_000_000
+"""Annealing proposals that a second of effort stands for, whatever the machine."""
+
+_EXCHANGES_A_SECOND = 60_000_000
+"""Moves and swaps of the local search that a second stands for; so many forwards and backwards of
+pipelines, too."""
+
+_FAST_EXCHANGES = 500_000
+"""Up to 2,048 samples (ten milliseconds); fewer for larger steps, by the cube: greedy placement
+leaves them less to gain, and an exchange between two of their microbatches has more pairs to look
+at."""
+
+_DEFAULT_EXCHANGES = 750_000
+_DEFAULT_PROPOSALS = 200_000
+"""Likewise, within fifty milliseconds together with placement and bound."""
+
+_PIPELINE_OPERATIONS = 3_000_000
+"""Forwards and backwards simulated under `"fast"` and `"default"`: tens of milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchBudget:
+    """Counted work for one step.
+
+    Attributes:
+        exchanges: Moves and swaps that each local search may look at.
+        proposals: Proposals of the annealing that follows, before another local search; 0: neither.
+        operations: Forwards and backwards that the search on pipelines may simulate.
+        good_enough: Step time over its bound at which the search stops.
+    """
+
+    exchanges: int
+    proposals: int
+    operations: int
+    good_enough: float
+
+
+def checked_effort(effort: object) -> Effort:
+    """The effort in its plain form.
+
+    Raises:
+        ArgumentError: It is neither `"fast"`, `"default"` nor a finite number of seconds above 0.
+    """
+    if isinstance(effort, str) and effort in ("fast", "default"):
+        return effort  # type: ignore[return-value]
+    number = isinstance(effort, int | float) and not isinstance(effort, bool)
+    if not number or not math.isfinite(effort) or effort <= 0:  # type: ignore[operator, arg-type]
+        raise ArgumentError(
+            f'effort is {effort!r}; allowed: "fast", "default", or a number of seconds above 0'
+        )
+    return float(effort)  # type: ignore[arg-type]
+
+
+def search_budget(effort: Effort, num_items: int) -> SearchBudget:
+    """Work that an effort stands for, for a step of `num_items` samples.
+
+    Example:
+        >>> search_budget("fast", 256).proposals, search_budget(2.0, 256).proposals
+        (0, 12000000)
+    """
+    if not isinstance(effort, str):
+        return SearchBudget(
+            exchanges=math.ceil(_EXCHANGES_A_SECOND * effort),
+            proposals=math.ceil(_PROPOSALS_A_SECOND * effort),
+            operations=math.ceil(_EXCHANGES_A_SECOND * effort),
+            good_enough=1.0,
+        )
+    larger = max(num_items, 2048)
+    default = effort == "default"
+    exchanges = _DEFAULT_EXCHANGES if default else _FAST_EXCHANGES
+    return SearchBudget(
+        exchanges=exchanges * 2048**3 // larger**3,
+        proposals=_DEFAULT_PROPOSALS * 2048**3 // larger**3 if default else 0,
+        operations=_PIPELINE_OPERATIONS,
+        good_enough=1.001,
+    )
+
+
+@lru_cache(maxsize=1)
+def annealing_chances() -> NDArray[np.int64]:
+    """Quantiles of the exponential distribution times 1,024, in 1,024 equal steps, int64.
+
+    None is near a half before rounding, so they are the same with any logarithm.
+    """
+    middles = [(index + 0.5) / 1024 for index in range(1024)]
+    chances = np.array([round(-math.log(middle) * 1024) for middle in middles], np.int64)
+    chances.flags.writeable = False
+    return chances

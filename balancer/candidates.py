@@ -8,9 +8,11 @@ from numpy.typing import NDArray
 
 from balancer.bounds import step_bound
 from balancer.covers import Cover
+from balancer.effort import annealing_chances
 from balancer.errors import CapacityError
 from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ranks
 from balancer.kernels.refine import refine
+from balancer.kernels.search import anneal
 from balancer.kernels.slots import place_in_slots
 from balancer.kernels.steptime import line_loads, step_value
 from balancer.pipeline_value import pipeline_value
@@ -33,16 +35,12 @@ __all__ = [
 _PROMISING = 1.01
 """Microbatch barrier: step time over its bound at which no further placement is tried."""
 
-_GOOD_ENOUGH = 1.001
-"""Step time over its bound at which the search stops."""
-
 _SLOT_SLACK = 1.02
 """How far a slot may be overfilled: less leaves gaps, more makes the slots unequal."""
 
-_MAX_EXCHANGES = 500_000
-"""Moves and swaps that refinement evaluates for a step of up to 2,048 samples (ten milliseconds);
-fewer for larger steps, by the cube: greedy placement leaves them less to gain, and an exchange
-between two of their microbatches has more pairs to look at."""
+_ROUND = 3_000_000
+"""Proposals of one annealing: long enough for it to settle in a step of some thousand samples.
+Several of them, each from the best so far, find more than a longer one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +159,7 @@ def best_placement(
     With a cover, placements are mended to keep it and compared by their faults first.
     """
     num_groups = 1 if topology.barrier == "step" else num_slots
-    goal = int(bound * _GOOD_ENOUGH)
+    goal = int(bound * problem.budget.good_enough)
     best, fewest_faults = None, 0
     for name, cells in _placements(problem, topology, num_slots):
         if cells.min() < 0:
@@ -193,14 +191,32 @@ def refined(
     goal: int,
     cover: Cover | None = None,
 ) -> int:
-    """Quantised step time of a placement after local search, in place, that keeps the cover."""
-    return int(refine(
+    """Quantised step time of a placement after searches, in place, that keep the cover.
+
+    Local search; where the effort allows, then rounds of annealing, and local search once more.
+    """
+    step = (
         cells, problem.costs, problem.num_modules, problem.amounts, problem.caps,
         problem.padded, topology.dp_size, num_slots,
         1 if topology.barrier == "step" else num_slots, goal,
-        _MAX_EXCHANGES * 2048**3 // max(problem.num_items, 2048) ** 3,
-        problem.kernel_ranks(problem.num_modules), None if cover is None else cover.kernel(cells),
-    ))  # fmt: skip
+    )  # fmt: skip
+    ranks, left = problem.kernel_ranks(problem.num_modules), problem.budget.proposals
+
+    def covered() -> tuple[object, object]:
+        return ranks, None if cover is None else cover.kernel(cells)
+
+    value = int(refine(*step, problem.budget.exchanges, *covered()))
+    round_number = 0
+    while left >= problem.num_items and value > goal:
+        round_number += 1
+        warmth, proposals = min(value >> 8, (value - goal) >> 2), min(left, _ROUND)
+        value = int(
+            anneal(*step, proposals, warmth, round_number, annealing_chances(), *covered())
+        )
+        left -= proposals
+    if round_number and value > goal:
+        value = int(refine(*step, problem.budget.exchanges, *covered()))
+    return value
 
 
 def _best_candidate(

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.cost import Costs
+from balancer.effort import SearchBudget, search_budget
 from balancer.kernels.quantise import largest_total, quantise, share_keys
 from balancer.pipeline_stages import stage_shares
 from balancer.priced import PricedSamples
@@ -48,6 +49,7 @@ class StepProblem:
             its items, int64.
         ranks: How the ranks differ; `None` where they do not. Where they do, step times count
             cost times slowness.
+        budget: Work that searches for a plan of the step may take.
         time_unit: Time of a unit of step times, in units of cost; 1 where ranks do not differ.
     """
 
@@ -69,6 +71,7 @@ class StepProblem:
     constants: NDArray[np.int64]
     ranks: UnequalRanks | None = None
     time_unit: float = 1.0
+    budget: SearchBudget = search_budget("fast", 1)
 
     @property
     def by_module(self) -> NDArray[np.int64]:

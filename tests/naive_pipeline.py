@@ -35,18 +35,27 @@ def waits_for(operation, num_stages):
     return ("B", stage + 1, j) if stage < num_stages - 1 else ("F", stage, j)
 
 
-def events(schedule, pp_size, virtual, forward, backward):
+def events(schedule, pp_size, virtual, forward, backward, passes=(), boundary=0):
     """Event queue of a pipeline: (end, pipeline rank, operation) in the order they end.
 
-    `forward[j][s]` and `backward[j][s]` are durations of microbatch j at stage s.
+    `forward[j][s]` and `backward[j][s]` are durations of microbatch j at stage s. Microbatches in
+    `passes` pass work of the stages from `boundary` on to the next one.
     """
     num_stages = pp_size * virtual
+
+    def waits_for_all(operation):
+        waited = [waits_for(operation, num_stages)]
+        kind, stage, j = operation
+        if kind == "B" and stage == boundary - 1 and j in passes:
+            waited.append(("B", boundary, j + 1))
+        return waited
+
     left = [lane(schedule, p, pp_size, virtual, len(forward)) for p in range(pp_size)]
     queue, ended, idle, log = [], {None}, set(range(pp_size)), []
     now = 0
     while True:
         for p in sorted(idle):
-            if left[p] and waits_for(left[p][0], num_stages) in ended:
+            if left[p] and all(waited in ended for waited in waits_for_all(left[p][0])):
                 operation = left[p].pop(0)
                 kind, stage, j = operation
                 heappush(queue, (now + (forward if kind == "F" else backward)[j][stage], p,
@@ -62,9 +71,10 @@ def events(schedule, pp_size, virtual, forward, backward):
     return log
 
 
-def time(schedule, pp_size, virtual, forward, backward):
+def time(schedule, pp_size, virtual, forward, backward, passes=(), boundary=0):
     """When the last operation ends."""
-    return max(end for end, _, _ in events(schedule, pp_size, virtual, forward, backward))
+    log = events(schedule, pp_size, virtual, forward, backward, passes, boundary)
+    return max(end for end, _, _ in log)
 
 
 def best_order(schedule, pp_size, virtual, forward, backward):

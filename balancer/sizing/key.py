@@ -146,6 +146,9 @@ class _Digest:
         return "module", [name.encode(), Path(file).read_bytes()]
 
     def _state(self, given: Any) -> tuple[str, Sequence[bytes]]:
+        compiled = getattr(given, "py_func", None)
+        if isinstance(compiled, FunctionType):  # by numba, whose own state has a random number
+            return "compiled", [self.of(compiled)]
         try:
             reducer = copyreg.dispatch_table.get(type(given))
             reduced = reducer(given) if reducer else given.__reduce_ex__(2)

@@ -1,5 +1,8 @@
 """Costs priced a step at a time are those of the whole table, in every plan, bound and message."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -12,6 +15,7 @@ from balancer.flops.presets import preset
 from balancer.planner import EpochPlanner
 from balancer.report import balance_report
 from balancer.samples import SampleTable
+from balancer.sizing.key import identity
 from balancer.sizing.tables import load_table, save_table
 from balancer.table_costs import TableCosts
 from balancer.topology import Limits, Topology
@@ -177,3 +181,16 @@ def test_select_prices_the_given_rows_in_their_order():
     ours = TableCosts(table, model, progress=False).select(rows)
     assert isinstance(ours, Costs)
     assert ours.fingerprint == evaluate_costs(model, table).select(rows).fingerprint
+
+
+def test_another_process_knows_the_model_by_the_same_key():
+    """Compiled functions that a token rule calls do not make its key another one every time."""
+    script = (
+        "from balancer.flops.presets import preset\n"
+        "from balancer.sizing.key import identity\n"
+        "print(identity(preset('qwen2.5-vl-7b')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == identity(preset("qwen2.5-vl-7b"))

@@ -210,9 +210,7 @@ def refined(
     while left >= problem.num_items and value > goal:
         round_number += 1
         warmth, proposals = min(value >> 8, (value - goal) >> 2), min(left, _ROUND)
-        value = int(
-            anneal(*step, proposals, warmth, round_number, annealing_chances(), *covered())
-        )
+        value = int(anneal(*step, proposals, warmth, round_number, annealing_chances(), *covered()))
         left -= proposals
     if round_number and value > goal:
         value = int(refine(*step, problem.budget.exchanges, *covered()))

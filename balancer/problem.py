@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.cost import Costs
-from balancer.effort import SearchBudget, search_budget
+from balancer.effort import Effort, SearchBudget, search_budget
 from balancer.kernels.quantise import largest_total, quantise, share_keys
 from balancer.pipeline_stages import stage_shares
 from balancer.priced import PricedSamples
@@ -69,9 +69,9 @@ class StepProblem:
     padded: bool
     exponent: int
     constants: NDArray[np.int64]
+    budget: SearchBudget
     ranks: UnequalRanks | None = None
     time_unit: float = 1.0
-    budget: SearchBudget = search_budget("fast", 1)
 
     @property
     def by_module(self) -> NDArray[np.int64]:
@@ -99,7 +99,11 @@ class StepProblem:
 
 
 def build_problem(
-    costs: PricedSamples, given: NDArray[np.int64], alone: NDArray[np.bool_], topology: Topology
+    costs: PricedSamples,
+    given: NDArray[np.int64],
+    alone: NDArray[np.bool_],
+    topology: Topology,
+    effort: Effort = "fast",
 ) -> StepProblem:
     """Quantise the samples `given`; `alone` marks those that get their own microbatch.
 
@@ -154,6 +158,7 @@ def build_problem(
         padded=topology.limits.layout == "padded" and topology.limits.max_tokens is not None,
         exponent=exponent,
         constants=_stage_constants(topology, exponent),
+        budget=search_budget(effort, len(given)),
         ranks=ranks,
         time_unit=time_unit,
     )

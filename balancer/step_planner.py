@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from balancer.bounds import Certificate, step_bound
 from balancer.candidates import Candidate, given_order, quantised_time, solve
+from balancer.effort import Effort, checked_effort
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.modality_sync import solve_synced
 from balancer.pipeline_planner import solve_pipelines
@@ -29,6 +30,7 @@ def plan_step(
     flags: NDArray[np.int8] | None = None,
     oversize: Oversize = "error",
     fill: bool = False,
+    effort: Effort = "default",
     epoch: int = 0,
     step: int = 0,
 ) -> Plan:
@@ -38,7 +40,8 @@ def plan_step(
     barrier slots sized by their dearest sample; vector greedy on ranks, then on microbatches;
     greedy on summed costs (longest processing time first: without limits at most 4/3 of the best
     possible under the step barrier; Graham, 1969); best-fit by the tightest limit. The best is
-    refined by moves and swaps, and compared with the given order. Under the pipeline barrier see
+    refined by moves and swaps, beyond local optima as far as the effort allows, and compared with
+    the given order. Under the pipeline barrier see
     `balancer.pipeline_planner.solve_pipelines`; a rank runs its microbatches in the plan's order.
 
     Args:
@@ -50,6 +53,9 @@ def plan_step(
         oversize: What happens to a sample that exceeds a limit by itself: `"error"`, `"drop"` it
             and list it, or run it `"alone"` in a microbatch over the limit.
         fill: Whether microbatches without a sample get a filler, the step's cheapest sample.
+        effort: Work that the search may take: `"fast"`, `"default"` (tens of milliseconds), or what
+            a number of seconds on one core stands for. Counted and never timed (see
+            `balancer.effort`), so that every rank computes the same plan.
         epoch: Written to the plan.
         step: Written to the plan.
 
@@ -73,6 +79,7 @@ def plan_step(
         0.0
     """
     check_choice("oversize", oversize, get_args(Oversize))
+    effort = checked_effort(effort)
     given = _checked_ids(costs, sample_ids, flags)
     given_flags = np.zeros(len(given), np.int8) if flags is None else np.asarray(flags, np.int8)
     costs.check_legal(given)
@@ -89,7 +96,7 @@ def plan_step(
         )
     if not len(given):
         raise PlanError(f"step {step} has no samples left; nothing can be delivered in it")
-    problem = build_problem(costs, given, is_over, topology)
+    problem = build_problem(costs, given, is_over, topology, effort)
     given_cells = given_order(problem.position, topology.dp_size, topology.num_microbatches)
     given_value = quantised_time(problem, topology, given_cells, topology.num_microbatches)
     if topology.barrier == "pipeline":

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from balancer.effort import Effort
 from balancer.errors import ArgumentError
 from balancer.plan import Plan
 from balancer.priced import PricedSamples
@@ -28,6 +29,7 @@ def plan_window(
     sample_ids: ArrayLike,
     num_steps: int,
     oversize: Oversize = "error",
+    effort: Effort = "default",
     epoch: int = 0,
     first_step: int = 0,
 ) -> list[Plan]:
@@ -43,6 +45,7 @@ def plan_window(
         sample_ids: Ids of the window in their given order; `num_steps` divides their number.
         num_steps: Steps of the window.
         oversize: As in `plan_step`.
+        effort: As in `plan_step`, for each step of each of the three.
         epoch: Written to the plans.
         first_step: Number of the window's first step.
 
@@ -75,6 +78,7 @@ def plan_window(
                 topology,
                 sample_ids=ids[members == step],
                 oversize=oversize,
+                effort=effort,
                 epoch=epoch,
                 step=first_step + step,
             )

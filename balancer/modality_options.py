@@ -12,7 +12,12 @@ ModalitySync = Literal["spread", "uniform", "dummy"]
 
 
 def check_modality_sync(
-    modality_sync: object, barrier: str, dummies: Mapping[str, Mapping[str, int]]
+    modality_sync: object,
+    barrier: str,
+    dummies: Mapping[str, Mapping[str, int]],
+    *,
+    deferral: bool,
+    max_in_flight: int | None,
 ) -> None:
     """Refuse a choice that is unknown, cannot be kept under the barrier, or lacks its sizes.
 
@@ -37,3 +42,9 @@ def check_modality_sync(
             f'modality_sync is {modality_sync!r} under barrier="pipeline", whose microbatches are '
             'ordered by simulation alone; allowed there: "dummy" or None'
         )
+    for name, value in (("deferral", deferral), ("max_in_flight", max_in_flight)):
+        if value:
+            raise ArgumentError(
+                f"modality_sync is {modality_sync!r} with {name}={value!r}, which does not count "
+                "dummies; leave one of them out"
+            )

@@ -78,25 +78,23 @@ def _best_synced(
     num_kinds: int,
 ) -> Candidate | None:
     """The best candidate over all covers tried; None where the limits cannot be kept."""
-    best, best_rank = None, (0, 0, 0)
-
-    def consider(candidate: Candidate | None) -> None:
-        nonlocal best, best_rank
-        if candidate is not None:
-            faults = _faults(candidate.cells, kinds, num_kinds, topology, num_slots)
-            rank = (*faults, candidate.value)
-            if best is None or rank < best_rank:
-                best, best_rank = candidate, rank
-
-    for cover in _covers(kinds, num_kinds, topology, num_slots):
-        consider(best_placement(problem, topology, num_slots, bound, cover))
-    if best is None:
+    found = [
+        best_placement(problem, topology, num_slots, bound, cover)
+        for cover in _covers(kinds, num_kinds, topology, num_slots)
+    ]
+    candidates = [candidate for candidate in found if candidate is not None]
+    if not candidates:
         return None
-    if best_rank[0] and problem.num_items <= _MOST_SEARCHED:
-        consider(_searched(problem, topology, num_slots, bound, kinds, num_kinds))
+
+    def rank(candidate: Candidate) -> tuple[int, int, int]:
+        faults = _faults(candidate.cells, kinds, num_kinds, topology, num_slots)
+        return (*faults, candidate.value)
+
+    if rank(min(candidates, key=rank))[0] and problem.num_items <= _MOST_SEARCHED:
+        candidates += _searched(problem, topology, num_slots, bound, kinds, num_kinds)
     if num_slots == topology.num_microbatches and keeps_limits(problem, topology, given.cells):
-        consider(given)
-    return best
+        candidates.append(given)
+    return min(candidates, key=rank)
 
 
 def _covers(
@@ -153,8 +151,8 @@ def _searched(
     bound: int,
     kinds: NDArray[np.int64],
     num_kinds: int,
-) -> Candidate | None:
-    """The assignment of an exact search, refined as far as a cover of its kinds allows."""
+) -> list[Candidate]:
+    """The assignment of an exact search, if any, refined as far as its own cover allows."""
     size = (topology.dp_size, num_slots)
     first_slot = num_slots - 1 if topology.barrier == "step" else 0
     amounts = problem.amounts.reshape(problem.num_items, problem.caps.size)
@@ -172,8 +170,8 @@ def _searched(
         if len(cells) and cells.min() >= 0:
             cover = _cover_of(cells, kinds, num_kinds, first_slot, *size)
             refined(problem, topology, cells, num_slots, bound, cover)
-            return Candidate("exact", cells, quantised_time(problem, topology, cells, num_slots))
-    return None
+            return [Candidate("exact", cells, quantised_time(problem, topology, cells, num_slots))]
+    return []
 
 
 def _cover_of(

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from balancer.bounds import Certificate
 from balancer.errors import ArgumentError, PlanError
+from balancer.modalities import dummy_amounts
 from balancer.pipeline_check import check_deferred, check_in_flight, tokens_at
 from balancer.plan_check import cell_amounts, check_conservation, check_limits, check_offsets
 from balancer.priced import PricedSamples
@@ -305,9 +306,10 @@ class Plan:
 
         `tokens` is what is allocated: rounded as the limits say, and under the padded layout
         samples times the longest. They count where the language work runs, the others where the
-        sample is delivered.
+        sample is delivered. Dummies of missing modules (`Limits.dummies`) are part of all.
         """
-        amounts = cell_amounts(self.sample_ids, self.offsets, self.topology.limits, costs)
+        added = dummy_amounts(self, costs)
+        amounts = cell_amounts(self.sample_ids, self.offsets, self.topology.limits, costs, added)
         if self.deferred.size:
             amounts["tokens"] = tokens_at(
                 self.language_cell_of_sample(), len(self.offsets) - 1,

@@ -1,5 +1,8 @@
 """What makes a plan right, as checks of its arrays: conservation, limits, no empty microbatch."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -54,9 +57,16 @@ def check_limits(
 
 
 def cell_amounts(
-    sample_ids: NDArray[np.int64], offsets: NDArray[np.int64], limits: Limits, costs: PricedSamples
+    sample_ids: NDArray[np.int64],
+    offsets: NDArray[np.int64],
+    limits: Limits,
+    costs: PricedSamples,
+    added: Mapping[str, NDArray[np.int64]] = MappingProxyType({}),
 ) -> dict[str, NDArray[np.int64]]:
-    """What each microbatch holds of every amount a limit can be set on; see `Plan.amounts`."""
+    """What each microbatch holds of every amount a limit can be set on; see `Plan.amounts`.
+
+    `added` is what it holds of some amounts beside its samples.
+    """
     rows = costs.select(sample_ids)
     columns = {
         "tokens": limits.taken("tokens", rows.tokens),
@@ -70,5 +80,7 @@ def cell_amounts(
     amounts = {name: np.add.reduceat(column, starts) for name, column in columns.items()}
     if limits.layout == "padded":
         amounts["tokens"] = np.diff(offsets) * np.maximum.reduceat(columns["tokens"], starts)
+    for name, more in added.items():
+        amounts[name] = amounts[name] + more
     amounts["tokens"] = padded_to(amounts["tokens"], limits.pad_microbatch_to)
     return amounts

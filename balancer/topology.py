@@ -129,7 +129,13 @@ class Topology:
             raise ArgumentError(f"limits is {self.limits!r}; allowed: a Limits object")
         object.__setattr__(self, "stages", _plain_stages(self.stages))
         self._set_ranks()
-        check_modality_sync(self.modality_sync, self.barrier, self.limits.dummies)
+        check_modality_sync(
+            self.modality_sync,
+            self.barrier,
+            self.limits.dummies,
+            deferral=self.deferral,
+            max_in_flight=self.max_in_flight,
+        )
         if self.barrier == "pipeline":
             self._check_pipeline()
         else:

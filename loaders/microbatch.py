@@ -1,7 +1,7 @@
 """Microbatches on their way: the ids asked for, the samples read, and the facts with both."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from balancer.plan import Flag
@@ -71,6 +71,9 @@ class MicrobatchFacts:
         missing_modules: Modules that this microbatch has no work in though another rank's has at
             the same time; where ranks wait inside modules (FSDP, ZeRO-3), run them on a dummy input
             with its output times zero.
+        needs_dummy: With `Topology.modality_sync`, the same modules with the size of the dummy that
+            the plan has left room for: `{"vision": {"tokens": 4, "patches": 16}}`, empty sizes
+            where `Limits.dummies` states none.
 
     Example:
         >>> facts = MicrobatchFacts(
@@ -97,6 +100,7 @@ class MicrobatchFacts:
     rank_samples: int | None = None
     step_shape: tuple[int, int] | None = None
     missing_modules: tuple[str, ...] = ()
+    needs_dummy: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
     substitutes: tuple[tuple[Substitute, ...], ...] = ()
     failures: tuple[SampleFailure, ...] = ()
 

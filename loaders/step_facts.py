@@ -59,12 +59,14 @@ def step_microbatches(
         "step_shape": step_shapes(plan, costs)[0],
     }
     missing = missing_modules(plan, costs)
+    synced, dummies = plan.topology.modality_sync is not None, plan.topology.limits.dummies
     ranks = tuple(dp_ranks)
     for index in range(num_microbatches):
         for dp_rank in ranks:
             cell = index * dp_size + dp_rank
             place = slice(plan.offsets[cell], plan.offsets[cell + 1])
             ids = plan.sample_ids[place].tolist()
+            lacking = tuple(costs.modules[k] for k in np.flatnonzero(missing[cell]))
             facts = MicrobatchFacts(
                 **of_step,
                 index=index,
@@ -74,7 +76,8 @@ def step_microbatches(
                 target_tokens=tuple(targets[place].tolist()),
                 rank_target_tokens=int(rank_targets[dp_rank]),
                 rank_samples=int(rank_samples[dp_rank]),
-                missing_modules=tuple(costs.modules[k] for k in np.flatnonzero(missing[cell])),
+                missing_modules=lacking,
+                needs_dummy={name: dummies.get(name, {}) for name in lacking if synced},
                 substitutes=tuple(substitutes[place]),
             )
             yield Microbatch(ids, facts)

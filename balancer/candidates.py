@@ -1,5 +1,6 @@
 """Candidate placements of a step, and the choice of the best of them."""
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from balancer.kernels.refine import refine
 from balancer.kernels.search import anneal
 from balancer.kernels.slots import place_in_slots
 from balancer.kernels.steptime import line_loads, step_value
+from balancer.kernels.two_tier import place_in_two_tiers
 from balancer.pipeline_value import pipeline_value
 from balancer.problem import StepProblem
 from balancer.sorting import stable_order
@@ -37,6 +39,9 @@ _PROMISING = 1.01
 
 _SLOT_SLACK = 1.02
 """How far a slot may be overfilled: less leaves gaps, more makes the slots unequal."""
+
+_LARGE = 2**22
+"""Samples times ranks from which on comparing all of them takes tens of milliseconds."""
 
 _ROUND = 3_000_000
 """Proposals of one annealing: long enough for it to settle in a step of some thousand samples.
@@ -175,7 +180,7 @@ def best_placement(
         if best is None or (faults, value) < (fewest_faults, best.value):
             best, fewest_faults = Candidate(name, cells, value), faults
         enough = best.value <= (goal if num_groups == 1 else bound * _PROMISING)
-        if enough and not fewest_faults:
+        if (enough or _is_large(problem, topology)) and not fewest_faults:
             break
     if best is not None and best.value > goal:
         value = refined(problem, topology, best.cells, num_slots, goal, cover)
@@ -241,6 +246,13 @@ def _placements(
             problem.kernel_ranks(problem.num_modules),
         )  # fmt: skip
         yield "slots", cells
+    if _is_large(problem, topology):
+        columns = (problem.shares, problem.num_share_modules)
+        if topology.barrier == "step":
+            columns = (problem.totals, 1)
+        order = stable_order(problem.totals.max() - problem.totals)
+        num_groups = math.isqrt(topology.dp_size)
+        yield "two tiers", place_in_two_tiers(order, *columns, *limits, *size, num_groups)
     shares = (problem.shares, problem.num_share_modules)
     by_share = problem.kernel_ranks(problem.num_share_modules)
     yield "vector greedy", place_on_ranks(problem.order, *shares, *shares, *limits, *size, by_share)
@@ -253,6 +265,14 @@ def _placements(
         order = np.argsort(-tightest, kind="stable")
         num_cells = size[0] * size[1]
         yield "best fit", place_by_amount(order, *limits, num_cells, size[0], 1, by_total)
+
+
+def _is_large(problem: StepProblem, topology: Topology) -> bool:
+    """Whether comparing every sample with every rank takes too long: the first legal one is kept.
+
+    Only among equal ranks; there two tiers are as good under the step barrier.
+    """
+    return problem.ranks is None and problem.num_items * topology.dp_size >= _LARGE
 
 
 def keeps_limits(problem: StepProblem, topology: Topology, cells: NDArray[np.int64]) -> bool:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.pipeline import cell_costs, step_times
+from balancer.pipeline import cell_times, step_times
 from balancer.plan import Plan
 from balancer.priced import PricedSamples
 
@@ -43,6 +43,8 @@ class Microbatch:
 class Measures:
     """How well one placement of the samples keeps the ranks together.
 
+    Where ranks differ in speed, what is said of their cost holds of their time.
+
     Attributes:
         step_imbalance: Of each rank's cost in a step, over the steps.
         microbatch_imbalance: Of each rank's cost in its `index`-th microbatch, over all of them.
@@ -50,6 +52,9 @@ class Measures:
             wait: steps under the step barrier, microbatches under the others.
         idle_fraction: Share of all ranks' time that they wait for others: 1 - mean cost of a
             rank / time, both summed over the steps.
+        rank_busy: Time that each rank works, over all steps, in the unit of the costs: cost over
+            speed, under the pipeline barrier the mean of its pipeline ranks.
+        rank_idle: Share of `total_time` that each rank does not work.
         total_time: Sum of the simulated step times, in the unit of the costs.
         time_over_bound: Step time over its lower bound, geometric mean over the steps; `nan`
             without certificates. Steps of no cost are left out.
@@ -64,6 +69,8 @@ class Measures:
     microbatch_imbalance: Imbalance
     module_imbalance: dict[str, Imbalance]
     idle_fraction: float
+    rank_busy: tuple[float, ...]
+    rank_idle: tuple[float, ...]
     total_time: float
     time_over_bound: float
     worst_over_bound: float
@@ -92,7 +99,7 @@ def measure_plan(
     if lower_bounds is None:
         lower_bounds = np.array([certificate.lower_bound for certificate in plan.certificates])
     bounds = lower_bounds
-    modules = cell_costs(plan, costs)
+    modules = cell_times(plan, costs)
     amounts = plan.amounts(costs)
     times = step_times(plan, costs)
     by_step = np.repeat(np.arange(plan.num_steps), np.diff(plan.step_slots))
@@ -107,6 +114,8 @@ def measure_plan(
     total_time = float(times.sum())
     over = times[bounds > 0] / bounds[bounds > 0] if bounds.size else np.zeros(0)
     busy = float(slots.mean(axis=1).sum()) / plan.topology.pp_size
+    rank_busy = slots.sum(axis=0) / plan.topology.pp_size
+    rank_idle = 1.0 - rank_busy / total_time if total_time else np.zeros(len(rank_busy))
     real_tokens = int(costs.select(plan.sample_ids).tokens.sum())
     allocated = int(amounts["tokens"].sum())
     return Measures(
@@ -114,6 +123,8 @@ def measure_plan(
         microbatch_imbalance=_imbalance(slots),
         module_imbalance={name: _imbalance(loads) for name, loads in columns.items()},
         idle_fraction=1.0 - busy / total_time if total_time else 0.0,
+        rank_busy=tuple(rank_busy.tolist()),
+        rank_idle=tuple(rank_idle.tolist()),
         total_time=total_time,
         time_over_bound=float(np.exp(np.log(over).mean())) if over.size else float("nan"),
         worst_over_bound=float(over.max()) if over.size else float("nan"),

@@ -14,10 +14,11 @@ from balancer.pipeline_stages import stage_shares
 from balancer.pipeline_value import deferral_schedule
 from balancer.plan import Plan
 from balancer.priced import PricedSamples
+from balancer.ranks import slowness
 from balancer.stage_roles import language_modules
 from balancer.topology import Topology
 
-__all__ = ["cell_costs", "step_times", "tokens_in_flight"]
+__all__ = ["cell_costs", "cell_times", "step_times", "tokens_in_flight"]
 
 
 def cell_costs(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
@@ -38,6 +39,23 @@ def cell_costs(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
     return cells
 
 
+def cell_times(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
+    """Time of each microbatch in each module: `cell_costs` over the speed of its rank.
+
+    Speeds count as planners take them: as `balancer.ranks.slowness`.
+    """
+    return cell_costs(plan, costs) * _slowness(plan, costs.modules)
+
+
+def _slowness(plan: Plan, modules: tuple[str, ...]) -> NDArray[np.float64]:
+    """Time over cost of each microbatch in each module; one number where all ranks are alike."""
+    topology = plan.topology
+    if not topology.rank_speeds:
+        return np.ones(1)
+    slow, unit = slowness(topology.rank_speeds, topology.dp_size, modules)
+    return np.tile(slow * unit, (int(plan.step_slots[-1]), 1))
+
+
 def step_times(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
     """Time of each step, in the unit of the costs, float64 `(num_steps,)`.
 
@@ -45,7 +63,7 @@ def step_times(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
     ranks wait in every slot: for the dearest microbatch where modules are summed, and once for
     each module, for the dearest in it, where they run in turn. Under the pipeline barrier a step
     takes as long as its slowest rank, whose microbatches run through the stages in order, as
-    simulated by `balancer.kernels.pipeline`.
+    simulated by `balancer.kernels.pipeline`. A rank takes cost over speed.
 
     Example:
         >>> from balancer.topology import Topology
@@ -59,9 +77,10 @@ def step_times(plan: Plan, costs: PricedSamples) -> NDArray[np.float64]:
         array([5.])
     """
     topology = plan.topology
-    cells = cell_costs(plan, costs)
     if topology.barrier == "pipeline":
-        return _pipeline_times(plan, _stage_loads(cells, topology, costs.modules))
+        loads = _stage_loads(cell_costs(plan, costs), topology, costs.modules)
+        return _pipeline_times(plan, loads * _slowness(plan, ("pipeline",)))
+    cells = cell_times(plan, costs)
     if topology.barrier == "step" or topology.modules == "summed":
         cells = cells.sum(axis=1, keepdims=True)
     by_slot = cells.reshape(-1, topology.dp_size, cells.shape[1])

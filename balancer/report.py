@@ -16,6 +16,7 @@ from balancer.topology import WAITS, Barrier
 __all__ = ["BalanceReport", "balance_report"]
 
 _IDS_SHOWN = 8
+_RANKS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,6 +173,7 @@ def _text(report: BalanceReport) -> str:
     if report.binds:
         lines.append(f"what binds (steps)             {_counts(report.binds)}")
         lines.append(f"best planner (steps)           {_counts(report.planners)}")
+    lines.append(f"busy, idle of each rank        {_ranks(report.planned)}")
     largest = report.planned.largest
     lines.append(
         f"largest microbatch             {largest.tokens} tokens, {largest.patches} patches, "
@@ -229,6 +231,19 @@ def _cells(measures: Measures) -> dict[str, str]:
 
 def _three(imbalance: Imbalance) -> str:
     return f"{imbalance.mean:.3f} {imbalance.p95:.3f} {imbalance.max:.3f}"
+
+
+def _ranks(measures: Measures) -> str:
+    """Busy time and idle share of each rank; of many, of the least and the most busy."""
+    busy = measures.rank_busy
+    ranks = range(len(busy))
+    if len(busy) > _RANKS_SHOWN:
+        ranks_by_time = sorted(ranks, key=lambda rank: busy[rank])
+        shown = [ranks_by_time[0], ranks_by_time[-1]]
+    else:
+        shown = list(ranks)
+    cells = [f"{rank}: {busy[rank]:.4g} {measures.rank_idle[rank]:.1%}" for rank in shown]
+    return (" ... " if len(busy) > _RANKS_SHOWN else ", ").join(cells)
 
 
 def _counts(counts: dict[str, int]) -> str:

@@ -255,6 +255,7 @@ class Plan:
                 f"{path} has format {header['format']}; this version reads {_FORMAT}: plan again"
             )
         topology = header["topology"] | {"limits": Limits(**header["topology"]["limits"])}
+        topology["rank_limits"] = [Limits(**own) for own in topology.get("rank_limits", ())]
         plan = cls(
             topology=Topology(**topology),
             certificates=tuple(Certificate(**entry) for entry in header["certificates"]),
@@ -294,7 +295,7 @@ class Plan:
         lone &= np.isin(self.sample_ids[self.offsets[:-1]], self.alone)
         amounts = self.amounts(costs)
         amounts["samples"] = np.maximum(amounts["samples"], language)
-        check_limits(amounts, lone, limits)
+        check_limits(amounts, lone, self.topology.rank_limits or (limits,))
         if self.topology.max_in_flight is not None:
             own = cell_amounts(self.sample_ids, self.offsets, limits, costs)["tokens"]
             for tokens in (own, amounts["tokens"]):

@@ -44,12 +44,17 @@ def check_conservation(
 
 
 def check_limits(
-    amounts: dict[str, NDArray[np.int64]], lone: NDArray[np.bool_], limits: Limits
+    amounts: dict[str, NDArray[np.int64]], lone: NDArray[np.bool_], rank_limits: tuple[Limits, ...]
 ) -> None:
-    """Raise PlanError where a microbatch exceeds a limit, unless `lone` says it may."""
-    for name, limit in limits.given.items():
-        over = np.flatnonzero((amounts[name] > limit) & ~lone)
+    """Raise PlanError where a microbatch exceeds a limit of its rank, unless `lone` says it may.
+
+    Microbatches stand rank after rank, again and again; `rank_limits` may be of one for all.
+    """
+    for name in rank_limits[0].given:
+        most = np.resize([each.given[name] for each in rank_limits], len(lone))
+        over = np.flatnonzero((amounts[name] > most) & ~lone)
         if over.size:
+            limit = most[over[0]]
             raise PlanError(
                 f"microbatch {over[0]} of the plan holds {amounts[name][over[0]]} {name}, more "
                 f"than max_{name}={limit}"

@@ -15,7 +15,7 @@ from balancer.ranks import UnequalRanks, slowness, unequal_ranks
 from balancer.sorting import stable_order
 from balancer.topology import Limits, Topology
 
-__all__ = ["StepProblem", "build_problem", "over_limits"]
+__all__ = ["StepProblem", "build_problem", "over_all_limits", "over_limits"]
 
 _COST_BITS = 40
 
@@ -162,6 +162,23 @@ def build_problem(
         ranks=ranks,
         time_unit=time_unit,
     )
+
+
+def over_all_limits(
+    costs: PricedSamples, topology: Topology, sample_ids: NDArray[np.int64] | None
+) -> dict[str, NDArray[np.int64]]:
+    """`over_limits` of the loosest limits; then `"all at once"`, of which no rank keeps its own."""
+    over = over_limits(costs, topology.limits, sample_ids)
+    kinds = list(dict.fromkeys(topology.rank_limits))
+    if len(kinds) > 1:
+        of_kind = [over_limits(costs, limits, sample_ids).values() for limits in kinds]
+        none = np.zeros(0, np.int64)
+        nowhere = np.unique(np.concatenate([none, *of_kind[0]]))
+        for ids in of_kind[1:]:
+            nowhere = np.intersect1d(nowhere, np.concatenate([none, *ids]))
+        nowhere = np.setdiff1d(nowhere, np.concatenate([none, *over.values()]))
+        over |= {"all at once": nowhere} if nowhere.size else {}
+    return over
 
 
 def over_limits(

@@ -13,7 +13,7 @@ from balancer.modality_sync import solve_synced
 from balancer.pipeline_planner import solve_pipelines
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
-from balancer.problem import StepProblem, build_problem, over_limits
+from balancer.problem import StepProblem, build_problem, over_all_limits
 from balancer.sorting import stable_order
 from balancer.topology import Topology, check_choice
 
@@ -180,10 +180,16 @@ def oversize_ids(
     Raises:
         CapacityError: There are some and `oversize` is `"error"`.
     """
-    over = over_limits(costs, topology.limits, sample_ids)
+    over = over_all_limits(costs, topology, sample_ids)
     ids = np.unique(np.concatenate([np.zeros(0, np.int64), *over.values()]))
     if ids.size and oversize == "error":
         name, at_fault = next(iter(over.items()))
+        if name == "all at once":
+            raise CapacityError(
+                f"sample {at_fault[0]} keeps all limits of none of the rank_limits; raise those of "
+                'one rank for it, or pass oversize="drop" or "alone"',
+                sample_ids=ids.tolist(),
+            )
         limits, sizes = topology.limits, getattr(costs.select(at_fault[:1]), name)
         size, taken = sizes[0], limits.taken(name, sizes)[0]
         rounded = f" (rounded up to {taken})" if taken != size else ""
@@ -219,6 +225,36 @@ def _checked_ids(
     return ids
 
 
+def _fillers(
+    problem: StepProblem,
+    ranks: NDArray[np.int64],
+    topology: Topology,
+    alone: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """The cheapest item that fits an empty microbatch of each of `ranks`, int64.
+
+    Raises:
+        CapacityError: None fits the limits of a rank.
+    """
+    fitting = np.flatnonzero(~np.isin(problem.ids, alone))
+    pool = fitting if fitting.size else np.arange(problem.num_items)
+    cheapest_first = pool[np.argsort(problem.totals[pool], kind="stable")]
+    if problem.ranks is None:
+        return np.full(ranks.size, cheapest_first[0])
+    caps = problem.caps - problem.ranks.reserve
+    amounts = problem.amounts.reshape(problem.num_items, problem.caps.size)[cheapest_first]
+    fillers = np.empty(ranks.size, np.int64)
+    for rank in np.unique(ranks):
+        fits = (amounts <= caps[rank]).all(axis=1)
+        if not fits.any():
+            raise CapacityError(
+                f"a microbatch of rank {rank} has no sample, for none of the step fits "
+                f"rank_limits[{rank}] ({topology.rank_limits[rank].given}); raise them"
+            )
+        fillers[ranks == rank] = cheapest_first[fits.argmax()]
+    return fillers
+
+
 def _emit(
     problem: StepProblem,
     topology: Topology,
@@ -239,10 +275,7 @@ def _emit(
     counts = np.bincount(cells, minlength=num_cells)
     empty = np.flatnonzero(counts == 0)
     if empty.size:
-        fitting = np.flatnonzero(~np.isin(ids, alone))
-        pool = fitting if fitting.size else np.arange(len(ids))
-        cheapest = pool[np.argmin(problem.totals[pool])]
-        ids = np.append(ids, np.full(empty.size, ids[cheapest]))
+        ids = np.append(ids, ids[_fillers(problem, empty % topology.dp_size, topology, alone)])
         flags = np.append(flags, np.full(empty.size, Flag.FILLER, np.int8))
         cells = np.append(cells, empty)
         position = np.append(position, np.arange(len(position), len(position) + empty.size))

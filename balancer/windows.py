@@ -6,20 +6,20 @@ or spread over all of them, whichever plans shorter. A sample never leaves its w
 step keeps its number of samples.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from balancer.effort import Effort
 from balancer.errors import ArgumentError
-from balancer.plan import Plan
+from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
 from balancer.sorting import stable_order
 from balancer.step_planner import Oversize, plan_step
 from balancer.topology import Topology, check_count
 
-__all__ = ["displacement_summary", "plan_window"]
+__all__ = ["displacement", "displacement_summary", "plan_window"]
 
 
 def plan_window(
@@ -87,6 +87,28 @@ def plan_window(
         if not best or _total_time(plans) < _total_time(best):
             best = plans
     return best
+
+
+def displacement(
+    plan: Plan, step_ids: Callable[[int, int], tuple[NDArray[np.int64], NDArray[np.int8]]]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Ids of a plan's samples, ascending, and the steps each moved from its strict step.
+
+    Args:
+        plan: Plan of whole windows.
+        step_ids: Ids and flags that an epoch's step has under strict membership.
+    """
+    ids, strict = [], []
+    for step in range(plan.first_step, plan.first_step + plan.num_steps):
+        members, flags = step_ids(plan.epoch, step)
+        ids.append(members[flags == Flag.REAL])
+        strict.append(np.full(len(ids[-1]), step))
+    real = plan.flags == Flag.REAL
+    slot = plan.cell_of_sample()[real] // plan.topology.dp_size
+    planned = plan.first_step + np.searchsorted(plan.step_slots, slot, side="right") - 1
+    by_id, by_strict_id = np.argsort(plan.sample_ids[real]), np.argsort(np.concatenate(ids))
+    moved = planned[by_id] - np.concatenate(strict)[by_strict_id]
+    return plan.sample_ids[real][by_id], moved
 
 
 def displacement_summary(

@@ -1,0 +1,76 @@
+"""What an epoch planner refuses at construction, rather than at some step of some epoch."""
+
+import numpy as np
+
+from balancer.epoch_order import EpochOrder
+from balancer.errors import ArgumentError, CapacityError, PlanError
+from balancer.priced import PricedSamples
+from balancer.topology import Topology
+
+__all__ = ["check_average_step", "check_enough_samples", "check_step_size"]
+
+
+def check_step_size(topology: Topology, global_batch_size: int) -> None:
+    """Refuse steps with fewer samples than microbatches.
+
+    Raises:
+        ArgumentError: Naming the arguments.
+    """
+    cells = topology.dp_size * topology.num_microbatches
+    if global_batch_size < cells:
+        raise ArgumentError(
+            f"global_batch_size is {global_batch_size}, fewer samples than dp_size="
+            f"{topology.dp_size} x num_microbatches={topology.num_microbatches} = {cells} "
+            f"microbatches; raise it to at least {cells}, or lower num_microbatches"
+        )
+
+
+def check_enough_samples(
+    costs: PricedSamples, order: EpochOrder, global_batch_size: int, num_steps: int
+) -> None:
+    """Refuse epochs without a step.
+
+    Raises:
+        PlanError: There is no sample, or there are too few for a complete step.
+    """
+    if not order.num_samples:
+        cause = "all are over a limit or illegal" if len(costs) else "there are none"
+        raise PlanError(f"costs has no sample to plan ({cause}); an epoch would be empty")
+    if not num_steps:
+        raise PlanError(
+            f"costs has {order.num_samples} samples to plan, fewer than global_batch_size="
+            f'{global_batch_size}, and tail="drop" (drop_last) drops an incomplete step; lower '
+            'global_batch_size, or pass tail="pad" or "filler"'
+        )
+
+
+def check_average_step(
+    costs: PricedSamples, topology: Topology, order: EpochOrder, global_batch_size: int
+) -> None:
+    """Refuse limits that even an average step does not fit: most steps would fail later.
+
+    Raises:
+        CapacityError: Naming the limit and the least `max_microbatches` that would do.
+    """
+    most = topology.max_microbatches
+    if most is None:
+        return
+    limits = topology.limits
+    for name, limit in limits.room.items():
+        if name == "samples":
+            mean = float(global_batch_size)
+        else:
+            left_out = getattr(costs.select(order.left_out), name)
+            multiple = limits.pad_sample_to if name == "tokens" else 1
+            amount = costs.clipped_sum(name, limit, multiple)
+            amount -= np.minimum(limits.taken(name, left_out), limit).sum()
+            mean = float(amount) / order.num_samples * global_batch_size
+        fits = limit * topology.dp_size * most
+        if mean > fits:
+            needed = -(-mean // (limit * topology.dp_size))
+            raise CapacityError(
+                f"an average step has {mean:.0f} {name}; {topology.dp_size} ranks x "
+                f"max_microbatches={most} with max_{name}={limit} hold {fits}; raise "
+                f"max_microbatches to at least {needed:.0f}, raise max_{name}, or lower "
+                "global_batch_size"
+            )

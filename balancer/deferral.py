@@ -27,9 +27,6 @@ from balancer.topology import Topology
 
 __all__ = ["defer_language"]
 
-_MAX_OPERATIONS = 6_000_000
-"""Forwards, backwards and costs of samples that the search adds up (tens of milliseconds)."""
-
 _LEAST_MOVES = 500
 
 
@@ -53,7 +50,7 @@ def defer_language(
         cells, late, rank_members(cells, *size), (problem.costs, problem.constants),
         (problem.amounts, problem.caps, problem.padded, amount_sides(problem, topology)), *size,
         deferral_schedule(schedule, topology), in_flight_cap(topology), goal,
-        max(_LEAST_MOVES, _MAX_OPERATIONS // (2 * per_move)),
+        max(_LEAST_MOVES, problem.budget.operations // per_move),
     )  # fmt: skip
     if value >= start.value:
         return start

@@ -57,6 +57,7 @@ def fluid(
     charged = _charged(problem, topology, prices, tolls, num_microbatches)
     fixed = float((prices.reshape(num_microbatches, -1) * problem.constants).sum())
     bound = charged / topology.dp_size + fixed - float(tolls.sum())
+    bound /= 1.0 if problem.ranks is None else float((1.0 / problem.ranks.slow(1)).mean())
     shares = sizes.reshape(num_microbatches, len(rows))
     targets = (shares[:, :, None] * rows).sum(axis=1)
     return Fluid(
@@ -99,7 +100,7 @@ def pipeline_bound(
     rounds = _NUM_ROUNDS if len(counts) == 1 else _NUM_ROUNDS_EACH
     best = _stage_bound(problem, topology, counts[0])
     through = int((problem.costs.reshape(problem.num_items, -1).sum(axis=1)).max())
-    through += int(problem.constants.sum())
+    through = (through + int(problem.constants.sum())) * _fastest(problem)
     if through > best[0]:
         best = (through, "largest sample")
     filled = min(
@@ -120,7 +121,7 @@ def microbatch_counts(
     consecutive microbatches that a rank holds at once have at most `max_in_flight` tokens.
     """
     sums = problem.amounts.reshape(problem.num_items, problem.caps.size).sum(axis=0)
-    needed = -(-sums // (problem.caps * topology.dp_size))
+    needed = -(-sums // problem.rooms(topology.dp_size))
     least = max(topology.num_microbatches, int(needed.max(initial=1)))
     if topology.max_in_flight is not None:
         window = pipeline_schedule(topology, topology.num_stages * 2).window
@@ -179,9 +180,14 @@ def _groups(problem: StepProblem, dp_size: int) -> tuple[NDArray[np.float64], ND
     starts = np.flatnonzero(np.diff(group, prepend=-1))
     amounts = problem.amounts.reshape(problem.num_items, problem.caps.size)[order]
     rows = np.add.reduceat(works, starts, axis=0) / dp_size
-    fills = np.add.reduceat(amounts, starts, axis=0) / (problem.caps * dp_size)
+    fills = np.add.reduceat(amounts, starts, axis=0) / problem.rooms(dp_size)
     used = rows.sum(axis=1) > 0
     return rows[used], fills[used]
+
+
+def _fastest(problem: StepProblem) -> int:
+    """Least slowness of any rank."""
+    return 1 if problem.ranks is None else int(problem.ranks.slow(1).min())
 
 
 def _stage_bound(
@@ -195,8 +201,10 @@ def _stage_bound(
         ways = [(works[:, at : at + p].sum(axis=1)).min() for at in (0, num_stages)]
         fixed = [problem.constants[at : at + p].sum() for at in (0, num_stages)]
         each = problem.constants[p::pp_size].sum()
-        split, why = partition_bound(works[:, p::pp_size].sum(axis=1), topology.dp_size)
-        value = split + int(sum(ways) + sum(fixed) + num_microbatches * each)
+        slow = None if problem.ranks is None else problem.ranks.slow(1)[:, 0]
+        split, why = partition_bound(works[:, p::pp_size].sum(axis=1), topology.dp_size, slow)
+        rest = int(sum(ways) + sum(fixed) + num_microbatches * each)
+        value = split + rest * _fastest(problem)
         if value > best:
             best, binds = value, "stage work" if why == "mean load" else why
     return best, binds

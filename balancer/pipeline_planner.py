@@ -24,12 +24,6 @@ from balancer.topology import Topology
 
 __all__ = ["solve_pipelines"]
 
-_GOOD_ENOUGH = 1.001
-"""Step time over its bound at which the search stops."""
-
-_MAX_OPERATIONS = 3_000_000
-"""Forwards and backwards that the search simulates (tens of milliseconds), with those below."""
-
 _OPERATIONS_OF_MOVE = 40
 """What making a move takes, in operations simulated."""
 
@@ -70,7 +64,7 @@ def solve_pipelines(
     candidate, num_slots = _unless_given_is_better(problem, topology, *best)
     bound, binds = step_bound(problem, topology, num_slots=num_slots)
     if topology.deferral:
-        goal = int(bound * _GOOD_ENOUGH)
+        goal = int(bound * problem.budget.good_enough)
         candidate = defer_language(problem, topology, candidate, num_slots, goal)
     return candidate, num_slots, bound, binds
 
@@ -110,24 +104,28 @@ def _best_candidate(problem: StepProblem, topology: Topology, sizes: Fluid) -> C
     num_slots, num_columns = sizes.targets.shape
     floor = np.maximum(sizes.targets.mean(axis=0) * _FLOOR, 1.0)
     limits = (problem.amounts, problem.caps, problem.padded)
-    size = (topology.dp_size, num_slots)
+    size, ranks = (topology.dp_size, num_slots), problem.kernel_ranks(1)
     name, cells = "fluid sizes", place_at_targets(
         problem.order, problem.shares, problem.num_share_modules, problem.costs, num_columns,
         1.0 / (sizes.targets + floor).ravel(), *limits, *size,
+        problem.kernel_ranks(problem.num_share_modules),
     )  # fmt: skip
     if cells.min() < 0:
         amounts = problem.amounts.reshape(-1, problem.caps.size)
         order = np.argsort(-(amounts / problem.caps).max(axis=1), kind="stable")
-        name, cells = "best fit", place_by_amount(order, *limits, size[0] * size[1])
+        name, cells = "best fit", place_by_amount(order, *limits, size[0] * size[1], *size, ranks)
     if cells.min() < 0:
         return None
-    fill_empty(problem.order, size[0] * size[1], cells)
+    fill_empty(
+        problem.order, size[0] * size[1], cells, problem.amounts, problem.caps, *size, ranks
+    )
     schedule = pipeline_schedule(topology, num_slots)
     excess, value = search_pipelines(
         cells, rank_members(cells, *size), problem.costs, problem.constants, limits, *size,
         (schedule.lane, schedule.after, schedule.duration, schedule.num_stages, schedule.pp_size),
-        in_flight_cap(topology), int(sizes.bound * _GOOD_ENOUGH),
-        max(_LEAST_MOVES, _MAX_OPERATIONS // (len(schedule.lane) + _OPERATIONS_OF_MOVE)),
+        in_flight_cap(topology), int(sizes.bound * problem.budget.good_enough),
+        max(_LEAST_MOVES, problem.budget.operations // (len(schedule.lane) + _OPERATIONS_OF_MOVE)),
+        ranks,
     )  # fmt: skip
     return None if excess else Candidate(name, slot_major(cells, *size), int(value))
 

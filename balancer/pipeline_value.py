@@ -65,7 +65,10 @@ def pipeline_value(
     """Quantised time of the slowest rank; `cells` are `slot * dp_size + rank`."""
     schedule = pipeline_schedule(topology, num_slots)
     by_rank = rank_major(cells, topology.dp_size, num_slots)
-    loads = cell_loads(by_rank, problem.costs, problem.constants, topology.dp_size * num_slots)
+    loads = cell_loads(
+        by_rank, problem.costs, problem.constants, topology.dp_size * num_slots, num_slots,
+        problem.kernel_ranks(1),
+    )  # fmt: skip
     times = rank_times(
         loads, topology.dp_size, schedule.lane, schedule.after, schedule.duration, schedule.pp_size
     )

@@ -167,6 +167,11 @@ class Topology:
                 f'{self.modules!r}; allowed with barrier="microbatch" and modules="in_turn" only: '
                 "give one speed a rank"
             )
+        if self.deferral and (self.rank_speeds or self.rank_limits):
+            raise ArgumentError(
+                "deferral is True with rank_speeds or rank_limits; ranks must be alike for it: "
+                "leave one of them out"
+            )
         limits, rank_limits = merged_limits(self.limits, self.rank_limits, self.dp_size)
         object.__setattr__(self, "limits", limits)
         object.__setattr__(self, "rank_limits", rank_limits)

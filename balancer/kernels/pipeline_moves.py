@@ -13,6 +13,7 @@ from numba import njit
 
 from balancer.kernels.limits import put, take
 from balancer.kernels.pipeline import end_times, peak_in_flight
+from balancer.kernels.ranks import slowed
 
 __all__ = ["draw", "is_worse", "rank_value", "rehouse", "try_exchange", "try_order"]
 
@@ -43,7 +44,8 @@ def _swap_slots(cell_a, cell_b, num_columns, loads, num_caps, books):
 
 
 @njit(nogil=True)
-def _exchange(give, back, source, target, cells, costs, num_columns, loads, limits, books):
+def _exchange(give, back, source, target, cells, costs, num_columns, num_slots, loads, limits,
+              books, ranks):  # fmt: skip
     """Move `give` from source to target, and `back`, if any, the other way, legal or not."""
     amounts, caps, padded = limits
     used, count, longest = books
@@ -60,8 +62,8 @@ def _exchange(give, back, source, target, cells, costs, num_columns, loads, limi
         amount = costs[give * num_columns + c]
         if back >= 0:
             amount -= costs[back * num_columns + c]
-        loads[source * num_columns + c] -= amount
-        loads[target * num_columns + c] += amount
+        loads[source * num_columns + c] -= slowed(amount, source // num_slots, 0, 1, ranks)
+        loads[target * num_columns + c] += slowed(amount, target // num_slots, 0, 1, ranks)
 
 
 @njit(nogil=True)
@@ -171,7 +173,7 @@ def rehouse(give, back, rank, other, members, num_ranks):
 
 @njit(nogil=True)
 def try_exchange(rank, other, state, cells, members, costs, num_slots, loads, schedule, most,
-                 limits, books, scratch, excess, times):  # fmt: skip
+                 limits, books, scratch, excess, times, ranks=None):  # fmt: skip
     """Move an item from a rank to a microbatch of the other, or swap two; whether that was kept.
 
     Kept if no cap breaks and neither rank is then worse than the first was.
@@ -190,7 +192,8 @@ def try_exchange(rank, other, state, cells, members, costs, num_slots, loads, sc
     over, time = excess[rank], times[rank]
     over_other, time_other = excess[other], times[other]
     for turn in range(2):
-        _exchange(give, back, source, target, cells, costs, 2 * schedule[3], loads, limits, books)
+        _exchange(give, back, source, target, cells, costs, 2 * schedule[3], num_slots, loads,
+                  limits, books, ranks)  # fmt: skip
         if turn == 1:
             break
         kept = _within(source, limits, books) and _within(target, limits, books)

@@ -5,20 +5,27 @@ from numba import njit
 
 from balancer.kernels.limits import fits, put
 from balancer.kernels.placement import least_loaded
+from balancer.kernels.ranks import reserved, slowed
 
 __all__ = ["cell_loads", "place_at_targets"]
 
 
 @njit(nogil=True)
-def cell_loads(cells, costs, constants, num_cells):
-    """Work of each microbatch in each cost column, constants included. O(items * columns)."""
+def cell_loads(cells, costs, constants, num_cells, num_slots=1, ranks=None):
+    """Work of each microbatch in each cost column, constants included. O(items * columns).
+
+    Where ranks differ in speed (`balancer.kernels.ranks`, one column) it is the time for it.
+    """
     num_columns = constants.size
     loads = np.empty(num_cells * num_columns, np.int64)
     for at in range(loads.size):
-        loads[at] = constants[at % num_columns]
+        rank = at // num_columns // num_slots
+        loads[at] = slowed(constants[at % num_columns], rank, 0, 1, ranks)
     for item in range(cells.size):
+        rank = cells[item] // num_slots
         for c in range(num_columns):
-            loads[cells[item] * num_columns + c] += costs[item * num_columns + c]
+            cost = slowed(costs[item * num_columns + c], rank, 0, 1, ranks)
+            loads[cells[item] * num_columns + c] += cost
     return loads
 
 
@@ -42,19 +49,19 @@ def _least_filled(item, costs, num_columns, inverse, load, first, full):
 
 @njit(nogil=True)
 def place_at_targets(order, shares, num_modules, costs, num_columns, inverse, amounts, caps, padded,
-                     dp_size, num_slots):  # fmt: skip
+                     dp_size, num_slots, ranks=None):  # fmt: skip
     """Cell `rank * num_slots + slot` of each item, or -1 where it fitted nowhere.
 
     Each item, dearest first, goes to the rank that it loads least by `shares`, and there to the
     microbatch that it fills least, where `inverse[slot * num_columns + c]` is one over the size
     that column c should have. O(num_items * (dp_size * num_modules + num_slots * num_columns))
-    while the limits leave room.
+    while the limits leave room. `ranks` have a column for each module.
     """
     num_items, num_cells = order.size, dp_size * num_slots
     cells = np.empty(num_items, np.int64)
     rank_load = np.zeros(dp_size * num_modules, np.int64)
     load = np.zeros(num_cells * num_columns, np.int64)
-    used = np.zeros(num_cells * caps.size, np.int64)
+    used = reserved(num_cells, caps.size, dp_size, num_slots, ranks)
     count = np.zeros(num_cells, np.int64)
     longest = np.zeros(num_cells, np.int64)
     tried = np.zeros(dp_size, np.bool_)
@@ -65,7 +72,7 @@ def place_at_targets(order, shares, num_modules, costs, num_columns, inverse, am
         for rank in range(dp_size):
             tried[rank] = False
         for _ in range(dp_size):
-            rank = least_loaded(item, shares, num_modules, rank_load, tried)
+            rank = least_loaded(item, shares, num_modules, rank_load, tried, ranks)
             first = rank * num_slots
             for slot in range(num_slots if caps.size else 0):
                 full[slot] = not fits(
@@ -81,6 +88,8 @@ def place_at_targets(order, shares, num_modules, costs, num_columns, inverse, am
             for c in range(num_columns):
                 load[cells[item] * num_columns + c] += costs[item * num_columns + c]
             for k in range(num_modules):
-                rank_load[rank * num_modules + k] += shares[item * num_modules + k]
+                rank_load[rank * num_modules + k] += slowed(
+                    shares[item * num_modules + k], rank, k, num_modules, ranks
+                )
             break
     return cells

@@ -74,6 +74,10 @@ class MicrobatchFacts:
         needs_dummy: With `Topology.modality_sync`, the same modules with the size of the dummy that
             the plan has left room for: `{"vision": {"tokens": 4, "patches": 16}}`, empty sizes
             where `Limits.dummies` states none.
+        passed_on_ids: Those of `sample_ids` whose language work runs in the next microbatch of this
+            rank (`balancer.deferral`); their encoder outputs are to be held for it.
+        arriving_ids: Samples of the previous microbatch whose language work runs in this one,
+            before that of its own; their gradients go back to where their encoder work ran.
 
     Example:
         >>> facts = MicrobatchFacts(
@@ -101,6 +105,8 @@ class MicrobatchFacts:
     step_shape: tuple[int, int] | None = None
     missing_modules: tuple[str, ...] = ()
     needs_dummy: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
+    passed_on_ids: tuple[int, ...] = ()
+    arriving_ids: tuple[int, ...] = ()
     substitutes: tuple[tuple[Substitute, ...], ...] = ()
     failures: tuple[SampleFailure, ...] = ()
 

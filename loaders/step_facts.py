@@ -78,9 +78,19 @@ def step_microbatches(
                 rank_samples=int(rank_samples[dp_rank]),
                 missing_modules=lacking,
                 needs_dummy={name: dummies.get(name, {}) for name in lacking if synced},
+                passed_on_ids=_passed_on(plan, cell),
+                arriving_ids=_passed_on(plan, cell - dp_size) if index else (),
                 substitutes=tuple(substitutes[place]),
             )
             yield Microbatch(ids, facts)
+
+
+def _passed_on(plan: Plan, cell: int) -> tuple[int, ...]:
+    """Samples of a microbatch whose language work runs in the next."""
+    if not plan.deferred.size:
+        return ()
+    place = slice(plan.offsets[cell], plan.offsets[cell + 1])
+    return tuple(plan.sample_ids[place][plan.deferred[place]].tolist())
 
 
 def _sums(values: NDArray[np.generic], groups: NDArray[np.int64], count: int) -> NDArray[np.int64]:

@@ -116,9 +116,7 @@ def _best_candidate(problem: StepProblem, topology: Topology, sizes: Fluid) -> C
         name, cells = "best fit", place_by_amount(order, *limits, size[0] * size[1], *size, ranks)
     if cells.min() < 0:
         return None
-    fill_empty(
-        problem.order, size[0] * size[1], cells, problem.amounts, problem.caps, *size, ranks
-    )
+    fill_empty(problem.order, size[0] * size[1], cells, problem.amounts, problem.caps, *size, ranks)
     schedule = pipeline_schedule(topology, num_slots)
     excess, value = search_pipelines(
         cells, rank_members(cells, *size), problem.costs, problem.constants, limits, *size,

@@ -16,6 +16,7 @@ from balancer.epoch_checks import check_average_step, check_enough_samples, chec
 from balancer.epoch_order import EpochOrder
 from balancer.epoch_rest import EpochRest
 from balancer.epoch_steps import EpochSteps, Tail
+from balancer.effort import Effort, checked_effort
 from balancer.errors import ArgumentError
 from balancer.plan import Plan
 from balancer.planner_settings import topology_from, topology_settings, without_defaults
@@ -28,7 +29,7 @@ __all__ = ["EpochPlanner", "Illegal", "Tail", "plan_from_assignment", "plan_step
 
 Illegal = Literal["error", "drop"]
 
-_VERSION = 2
+_VERSION = 3
 """Raised whenever the same inputs would give another plan than before."""
 
 _NO_WINDOW: tuple[tuple[int, range], list[Plan]] = ((-1, range(0)), [])
@@ -57,6 +58,7 @@ class EpochPlanner:
         tail: Policy for the last, incomplete step: `"drop"` it, `"pad"` it with flagged repeats
             from the start of the epoch, or run it short, with a flagged `"filler"` where a
             microbatch would have no sample.
+        effort: Counted work that planning a step may take, as in `plan_step`.
         num_steps: Steps of a whole epoch, the same for every epoch.
         rest: The epoch of which only the rest is planned, if any; see `balancer.resume`.
 
@@ -91,6 +93,7 @@ class EpochPlanner:
         illegal: Illegal = "error",
         tail: Tail = "drop",
         window_steps: int = 1,
+        effort: Effort = "default",
     ) -> None:
         check_count("global_batch_size", global_batch_size)
         check_count("seed", seed, least=0)
@@ -110,6 +113,7 @@ class EpochPlanner:
         self.illegal = illegal
         self.tail = tail
         self.window_steps = int(window_steps)
+        self.effort = checked_effort(effort)
         self.order = EpochOrder(
             num_ids=len(costs),
             left_out=self._ids_left_out(),
@@ -169,6 +173,7 @@ class EpochPlanner:
             flags=flags,
             oversize=self.oversize,
             fill=self.tail == "filler" or steps.in_head(step),
+            effort=self.effort,
             epoch=epoch,
             step=step,
         )
@@ -182,6 +187,7 @@ class EpochPlanner:
                 sample_ids=np.concatenate([self.step_ids(epoch, step)[0] for step in window]),
                 num_steps=len(window),
                 oversize=self.oversize,
+                effort=self.effort,
                 epoch=epoch,
                 first_step=window.start,
             )

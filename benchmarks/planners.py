@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.cost import Costs
+from balancer.effort import Effort
 from balancer.plan import Plan
 from balancer.step_planner import plan_from_assignment, plan_step
 from balancer.topology import Topology
@@ -16,13 +17,19 @@ __all__ = ["Balanced", "Baseline", "PlannerChoice"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Balanced:
-    """The planner of this package."""
+    """The planner of this package.
+
+    Attributes:
+        name: Name in records and tables.
+        effort: As in `balancer.planner.plan_step`.
+    """
 
     name: str = "balanced"
+    effort: Effort = "default"
 
     def __call__(self, costs: Costs, topology: Topology, ids: NDArray[np.int64]) -> Plan:
         """Plan of one step with the samples `ids`, rows of `costs`."""
-        return plan_step(costs, topology, sample_ids=ids)
+        return plan_step(costs, topology, sample_ids=ids, effort=self.effort)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import DataLoader, default_collate
 
 from balancer.cost import CostFunction
+from balancer.effort import Effort
 from balancer.planner import Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
@@ -56,6 +57,7 @@ class BalancedDataLoader:
             (`"pad"`), or spread with zero-loss fillers where ranks lack samples (`"filler"`).
         window_steps: Steps that share out their samples, as in `balancer.planner.EpochPlanner`; 1
             gives every step exactly the samples a plain shuffled loader would.
+        effort: Counted work that planning a step may take, as in `balancer.planner.plan_step`.
         drop_last: torch's word for it: true is `tail="drop"`, false `tail="pad"`.
         shuffle: Whether epochs are shuffled, by `seed` and the epoch only; as in torch's
             DistributedSampler, and unlike its DataLoader, they are unless told otherwise.
@@ -118,6 +120,7 @@ class BalancedDataLoader:
         illegal: Illegal = "error",
         tail: Tail | None = None,
         window_steps: int = 1,
+        effort: Effort = "default",
         drop_last: bool | None = None,
         shuffle: bool = True,
         seed: int = 0,
@@ -160,6 +163,7 @@ class BalancedDataLoader:
             "illegal": illegal,
             "tail": tail,
             "window_steps": window_steps,
+            "effort": effort,
             "drop_last": drop_last,
             "shuffle": shuffle,
             "seed": seed,

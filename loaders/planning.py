@@ -5,6 +5,7 @@ from typing import Any
 from torch.distributed.device_mesh import DeviceMesh
 
 from balancer.cost import CostFunction
+from balancer.effort import Effort
 from balancer.errors import ArgumentError
 from balancer.planner import Illegal, Tail
 from balancer.samples import SampleTable
@@ -43,6 +44,7 @@ def plan_batches(
     oversize: Oversize,
     illegal: Illegal,
     window_steps: int,
+    effort: Effort,
     tail: Tail | None,
     drop_last: bool | None,
     shuffle: bool,
@@ -95,5 +97,6 @@ def plan_batches(
         oversize=oversize,
         illegal=illegal,
         window_steps=window_steps,
+        effort=effort,
         tail=resolve_tail(tail, drop_last),
     )

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from torch.utils.data import Sampler
 
 from balancer.cost import CostFunction, evaluate_costs
+from balancer.effort import Effort
 from balancer.errors import ArgumentError
 from balancer.plan import Plan
 from balancer.planner import EpochPlanner, Illegal, Tail
@@ -84,6 +85,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         illegal: Illegal = "error",
         tail: Tail = "drop",
         window_steps: int = 1,
+        effort: Effort = "default",
     ) -> "BalancedBatchSampler":
         """Sampler from sizes: prices them once and plans with `balancer.planner.EpochPlanner`."""
         planner = EpochPlanner(
@@ -96,6 +98,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
             illegal=illegal,
             tail=tail,
             window_steps=window_steps,
+            effort=effort,
         )
         return cls(planner, dp_rank=dp_rank)
 

@@ -6,6 +6,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
+from balancer.effort import Effort, checked_effort
+from balancer.ranks import Speeds
 from balancer.cost import CostFunction, Costs, evaluate_costs
 from balancer.errors import ArgumentError
 from balancer.flops.cost import FlopsCost
@@ -96,6 +98,8 @@ def topology(arguments: argparse.Namespace) -> Topology:
         max_microbatches=arguments.max_microbatches,
         barrier=arguments.barrier,
         modules=arguments.modules,
+        rank_speeds=_rank_speeds(arguments),
+        rank_limits=tuple(Limits(max_tokens=most) for most in arguments.rank_max_tokens or ()),
         limits=Limits(
             max_tokens=arguments.max_tokens,
             max_patches=arguments.max_patches,
@@ -111,6 +115,34 @@ def topology(arguments: argparse.Namespace) -> Topology:
         microbatch_cost=arguments.microbatch_cost,
         max_in_flight=arguments.max_in_flight,
     )
+
+
+def _rank_speeds(arguments: argparse.Namespace) -> Speeds:
+    """What `--rank-speeds` stands for."""
+    given = arguments.rank_speeds
+    if given is None:
+        return ()
+    try:
+        parsed = json.loads(given if given.startswith("{") else f"[{given}]")
+    except ValueError as error:
+        raise ArgumentError(
+            f"--rank-speeds is {given!r}; allowed: a number for each rank, 1,1,0.5,0.25, or JSON "
+            "with a list of them for each module"
+        ) from error
+    speeds: Speeds = parsed
+    return speeds
+
+
+def effort(arguments: argparse.Namespace) -> Effort:
+    """What `--effort` stands for.
+
+    Raises:
+        ArgumentError: It is no choice and no number of seconds.
+    """
+    try:
+        return checked_effort(float(arguments.effort))
+    except ValueError:
+        return checked_effort(arguments.effort)
 
 
 def _stages(arguments: argparse.Namespace) -> tuple[dict[str, float], ...]:
@@ -189,7 +221,14 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
         default="in_turn",
         help="wait after each module of a microbatch (default), or once for the microbatch",
     )
+    ranks.add_argument(
+        "--rank-speeds",
+        help="relative speed of each rank, 1,1,0.5,0.25; or JSON with such a list a module",
+    )
     limits = parser.add_argument_group("limits of a microbatch")
+    limits.add_argument(
+        "--rank-max-tokens", type=int, nargs="+", metavar="N", help="--max-tokens of each rank"
+    )
     for name in ("tokens", "patches", "images", "samples"):
         limits.add_argument(f"--max-{name}", type=int)
     limits.add_argument("--layout", choices=get_args(Layout), default="packed")
@@ -251,6 +290,12 @@ def add_epoch(parser: argparse.ArgumentParser) -> None:
         type=int,
         default=1,
         help="steps that share out their samples; 1 (default) keeps membership strict",
+    )
+    epoch.add_argument(
+        "--effort",
+        default="default",
+        metavar="fast|default|SECONDS",
+        help="work that planning a step may take, counted so that every rank plans alike",
     )
     epoch.add_argument(
         "--tail",

@@ -21,6 +21,7 @@ from balancer.cli.options import (
     check_outputs,
     priced,
     topology,
+    effort,
 )
 from balancer.cost import Costs
 from balancer.given_order import given_plan
@@ -65,6 +66,7 @@ def run(arguments: argparse.Namespace) -> int:
         illegal=arguments.illegal,
         tail=arguments.tail,
         window_steps=arguments.window_steps,
+        effort=effort(arguments),
     )
     started = time.perf_counter()
     planner.plan(arguments.epoch, 0)  # compiles the kernels, once per process

@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from balancer.effort import Effort, checked_effort
 from balancer.epoch_checks import check_average_step, check_enough_samples, check_step_size
 from balancer.epoch_order import EpochOrder
 from balancer.epoch_rest import EpochRest
 from balancer.epoch_steps import EpochSteps, Tail
-from balancer.effort import Effort, checked_effort
 from balancer.errors import ArgumentError
 from balancer.plan import Plan
 from balancer.planner_settings import topology_from, topology_settings, without_defaults

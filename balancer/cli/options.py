@@ -6,14 +6,14 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
-from balancer.effort import Effort, checked_effort
-from balancer.ranks import Speeds
 from balancer.cost import CostFunction, Costs, evaluate_costs
+from balancer.effort import Effort, checked_effort
 from balancer.errors import ArgumentError
 from balancer.flops.cost import FlopsCost
 from balancer.flops.presets import PRESETS, preset
 from balancer.pipeline_stages import encoder_first
 from balancer.plots import require_matplotlib
+from balancer.ranks import Speeds
 from balancer.samples import SampleTable
 from balancer.sizing.tables import SizeColumns, embedded_table, table_from_parquet
 from balancer.topology import Barrier, Layout, Limits, Modules, Schedule, Topology

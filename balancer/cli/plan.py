@@ -19,9 +19,9 @@ from balancer.cli.options import (
     add_epoch,
     add_topology,
     check_outputs,
+    effort,
     priced,
     topology,
-    effort,
 )
 from balancer.cost import Costs
 from balancer.given_order import given_plan

@@ -38,18 +38,26 @@ def in_flight_peaks(
 
 
 def check_in_flight(
-    tokens: NDArray[np.int64], step_slots: NDArray[np.int64], topology: Topology
+    tokens: NDArray[np.int64],
+    lone: NDArray[np.bool_],
+    step_slots: NDArray[np.int64],
+    topology: Topology,
 ) -> None:
-    """Raise PlanError where a pipeline rank would hold more than `max_in_flight` at once."""
-    if topology.max_in_flight is None:
+    """Raise PlanError where a pipeline rank would hold more than `max_in_flight` at once.
+
+    Oversize samples alone, at `lone`, count as `max_tokens`.
+    """
+    most, limit = topology.max_in_flight, topology.limits.max_tokens
+    if most is None or limit is None:
         return
+    tokens = np.where(lone, np.minimum(tokens, limit), tokens)
     peaks = in_flight_peaks(tokens, step_slots, topology)
-    over = np.argwhere(peaks > topology.max_in_flight)
+    over = np.argwhere(peaks > most)
     if over.size:
         step, rank = over[0]
         raise PlanError(
             f"a pipeline rank of data-parallel rank {rank} holds {peaks[step, rank]:g} tokens at "
-            f"once in step {step} of the plan, more than max_in_flight={topology.max_in_flight}"
+            f"once in step {step} of the plan, more than max_in_flight={most}"
         )
 
 
@@ -72,9 +80,8 @@ def check_deferred(
             f"the plan has {len(cells)} samples and says of {len(deferred)} if deferred"
         )
     dp_size, num_slots = topology.dp_size, int(step_slots[-1])
-    hands = np.zeros(num_slots * dp_size, np.bool_)
-    hands[cells[deferred]] = True
-    hands = hands.reshape(num_slots, dp_size)
+    hands = np.zeros((num_slots, dp_size), np.bool_)
+    hands.ravel()[cells[deferred]] = True
     last = np.flatnonzero(hands[step_slots[1:] - 1].any(axis=1))
     if last.size:
         raise PlanError(f"language work is passed on out of step {last[0]} of the plan")

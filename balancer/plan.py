@@ -1,14 +1,10 @@
 """Plan: which samples each rank runs, microbatch by microbatch, as data."""
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from functools import partial
 from os import PathLike
-from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,8 +14,9 @@ from balancer.errors import ArgumentError, PlanError
 from balancer.modalities import dummy_amounts
 from balancer.pipeline_check import check_deferred, check_in_flight, tokens_at
 from balancer.plan_check import cell_amounts, check_conservation, check_limits, check_offsets
+from balancer.plan_file import read_plan, write_plan
 from balancer.priced import PricedSamples
-from balancer.topology import Limits, Topology
+from balancer.topology import Topology
 
 __all__ = ["Flag", "Plan"]
 
@@ -84,7 +81,7 @@ class Plan:
     certificates: tuple[Certificate, ...] = ()
     epoch: int = 0
     first_step: int = 0
-    deferred: NDArray[np.bool_] = field(default_factory=partial(np.zeros, 0, np.bool_))
+    deferred: NDArray[np.bool_] = field(default_factory=lambda: np.zeros(0, np.bool_))
 
     def __post_init__(self) -> None:
         if self.deferred.size and not self.deferred.any():
@@ -224,17 +221,10 @@ class Plan:
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the plan as an `.npz` file (without pickle) that `load` reads back."""
-        header = {
-            "format": _FORMAT,
-            "epoch": self.epoch,
-            "first_step": self.first_step,
-            "topology": asdict(self.topology),
-            "certificates": [asdict(certificate) for certificate in self.certificates],
-            "fingerprint": self.fingerprint,
-        }
-        arrays: dict[str, Any] = {name: getattr(self, name) for name in self._arrays}
-        with open(path, "wb") as file:
-            np.savez_compressed(file, header=np.array(json.dumps(header)), **arrays)
+        arrays = {name: getattr(self, name) for name in self._arrays}
+        names = ("epoch", "first_step", "fingerprint")
+        numbers = {name: getattr(self, name) for name in names}
+        write_plan(path, self.topology, self.certificates, arrays, numbers)
 
     @classmethod
     def load(cls, path: str | PathLike[str]) -> "Plan":
@@ -243,27 +233,9 @@ class Plan:
         Raises:
             PlanError: The file is not a plan, is of another format, or was changed since.
         """
-        try:
-            with np.load(path, allow_pickle=False) as file:
-                header = json.loads(str(file["header"]))
-                held = (*_ARRAYS, "deferred") if "deferred" in file else _ARRAYS
-                arrays = {name: file[name] for name in held}
-        except (KeyError, ValueError, EOFError, BadZipFile) as error:
-            raise PlanError(f"{path} is not a saved plan ({error})") from error
-        if header["format"] != _FORMAT:
-            raise PlanError(
-                f"{path} has format {header['format']}; this version reads {_FORMAT}: plan again"
-            )
-        topology = header["topology"] | {"limits": Limits(**header["topology"]["limits"])}
-        topology["rank_limits"] = [Limits(**own) for own in topology.get("rank_limits", ())]
-        plan = cls(
-            topology=Topology(**topology),
-            certificates=tuple(Certificate(**entry) for entry in header["certificates"]),
-            epoch=header["epoch"],
-            first_step=header["first_step"],
-            **arrays,
-        )
-        if plan.fingerprint != header["fingerprint"]:
+        fields, fingerprint = read_plan(path, _ARRAYS, "deferred")
+        plan = cls(**fields)
+        if plan.fingerprint != fingerprint:
             raise PlanError(f"{path} was damaged: its contents do not match its fingerprint")
         return plan
 
@@ -288,19 +260,17 @@ class Plan:
             self.dropped,
             None if expected_ids is None else np.asarray(expected_ids, np.int64),
         )
-        here, limits = self.cell_of_sample(), self.topology.limits
-        check_deferred(self.deferred, here, self.step_slots, self.topology)
+        check_deferred(self.deferred, self.cell_of_sample(), self.step_slots, self.topology)
         language = np.bincount(self.language_cell_of_sample(), minlength=cells)
         lone = (np.diff(self.offsets) == 1) & (language == 1)
         lone &= np.isin(self.sample_ids[self.offsets[:-1]], self.alone)
         amounts = self.amounts(costs)
         amounts["samples"] = np.maximum(amounts["samples"], language)
-        check_limits(amounts, lone, self.topology.rank_limits or (limits,))
+        check_limits(amounts, lone, self.topology.rank_limits or (self.topology.limits,))
         if self.topology.max_in_flight is not None:
-            own = cell_amounts(self.sample_ids, self.offsets, limits, costs)["tokens"]
-            for tokens in (own, amounts["tokens"]):
-                counted = np.where(lone, np.minimum(tokens, limits.max_tokens), tokens)
-                check_in_flight(counted, self.step_slots, self.topology)
+            own = replace(self, deferred=self.deferred[:0]).amounts(costs)
+            for tokens in (own["tokens"], amounts["tokens"]):
+                check_in_flight(tokens, lone, self.step_slots, self.topology)
 
     def amounts(self, costs: PricedSamples) -> dict[str, NDArray[np.int64]]:
         """Tokens, patches, images and samples of each microbatch, int64, in order of `offsets`.

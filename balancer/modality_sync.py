@@ -36,6 +36,9 @@ from balancer.topology import Topology
 
 __all__ = ["solve_synced"]
 
+_NEAR = 1.03
+"""Step time over its bound at which no fewer slots are tried for a module."""
+
 _MOST_SEARCHED = 64
 """Samples of a step that the exact search is tried for."""
 
@@ -78,18 +81,19 @@ def _best_synced(
     num_kinds: int,
 ) -> Candidate | None:
     """The best candidate over all covers tried; None where the limits cannot be kept."""
-    found = [
-        best_placement(problem, topology, num_slots, bound, cover)
-        for cover in _covers(kinds, num_kinds, topology, num_slots)
-    ]
-    candidates = [candidate for candidate in found if candidate is not None]
-    if not candidates:
-        return None
 
     def rank(candidate: Candidate) -> tuple[int, int, int]:
         faults = _faults(candidate.cells, kinds, num_kinds, topology, num_slots)
         return (*faults, candidate.value)
 
+    candidates = list[Candidate]()
+    for cover in _covers(kinds, num_kinds, topology, num_slots):
+        found = best_placement(problem, topology, num_slots, bound, cover)
+        candidates += [found] if found is not None else []
+        if found is not None and not rank(found)[0] and found.value <= bound * _NEAR:
+            break
+    if not candidates:
+        return None
     if rank(min(candidates, key=rank))[0] and problem.num_items <= _MOST_SEARCHED:
         candidates += _searched(problem, topology, num_slots, bound, kinds, num_kinds)
     if num_slots == topology.num_microbatches and keeps_limits(problem, topology, given.cells):

@@ -139,7 +139,7 @@ def build_problem(
     else:
         columns = totals[:, None]
     in_turn = columns is rows
-    amounts, caps = _amounts(rows_of_step.select(dearest_first), alone[position], topology)
+    amounts, caps = _amounts(rows_of_step, dearest_first, alone[position], topology)
     ranks = unequal_ranks(slow[:, used], topology.limits, topology.rank_limits, len(caps))
     return StepProblem(
         num_items=len(given),
@@ -195,7 +195,7 @@ def over_limits(
         over = {name: np.setdiff1d(costs.over(name, cap), costs.illegal)
                 for name, cap in most.items()}  # fmt: skip
     else:
-        rows = costs.select(sample_ids if most else sample_ids[:0])
+        rows = costs.select(sample_ids) if most else None
         over = {name: sample_ids[getattr(rows, name) > cap] for name, cap in most.items()}
     return {name: ids for name, ids in over.items() if ids.size}
 
@@ -245,9 +245,11 @@ def _rows(
 
 
 def _amounts(
-    rows: Costs, alone: NDArray[np.bool_], topology: Topology
+    rows: Costs, order: NDArray[np.int64], alone: NDArray[np.bool_], topology: Topology
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Flattened amounts and their caps; an item to be left alone takes up every sample place.
+    """Flattened amounts of rows in the given order, and their caps.
+
+    `alone` is in that order too; an item to be left alone takes up every sample place.
 
     Where limits differ between ranks it may be alone on any: it takes up nothing else.
     """
@@ -255,7 +257,7 @@ def _amounts(
     columns, caps = [], []
     for name, limit in limits.room.items():
         if name != "samples":
-            taken = np.minimum(limits.taken(name, getattr(rows, name)), limit)
+            taken = np.minimum(limits.taken(name, getattr(rows, name)[order]), limit)
             columns.append(np.where(anywhere, 0, taken) if anywhere.any() else taken)
             caps.append(limit)
     places = limits.max_samples

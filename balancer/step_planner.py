@@ -9,12 +9,12 @@ from balancer.bounds import Certificate, step_bound
 from balancer.candidates import Candidate, given_order, quantised_time, solve
 from balancer.effort import Effort, checked_effort
 from balancer.errors import ArgumentError, CapacityError, PlanError
+from balancer.kernels.by_cell import order_by_cell
 from balancer.modality_sync import solve_synced
 from balancer.pipeline_planner import solve_pipelines
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
 from balancer.problem import StepProblem, build_problem, over_all_limits
-from balancer.sorting import stable_order
 from balancer.topology import Topology, check_choice
 
 __all__ = ["Oversize", "oversize_ids", "plan_from_assignment", "plan_step"]
@@ -199,7 +199,7 @@ def oversize_ids(
         raise CapacityError(
             f"sample {at_fault[0]} has {size} {name}{rounded}, more than max_{name}="
             f"{limits.given[name]}{most}{more}; raise max_{name} to "
-            f'{limits.enough(name, np.array([costs.largest(name)]))}, or pass '
+            f"{limits.enough(name, np.array([costs.largest(name)]))}, or pass "
             'oversize="drop" or "alone"',
             sample_ids=ids.tolist(),
         )
@@ -279,7 +279,7 @@ def _emit(
         flags = np.append(flags, np.full(empty.size, Flag.FILLER, np.int8))
         cells = np.append(cells, empty)
         position = np.append(position, np.arange(len(position), len(position) + empty.size))
-    order = stable_order(cells * np.int64(len(position)) + position)
+    order = order_by_cell(cells, position, num_cells)
     return Plan(
         topology=topology,
         sample_ids=ids[order],

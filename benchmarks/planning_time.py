@@ -28,7 +28,8 @@ values = rng.lognormal(size=(256, 2))
 tokens = np.ceil(values[:, 0] * 100).astype(np.int64)
 costs = Costs.from_values(values, modules=("vision", "language"), tokens=tokens)
 topology = Topology(
-    dp_size=4, num_microbatches=4, barrier="{barrier}", limits=Limits(max_tokens=10**6)
+    dp_size=4, num_microbatches=4, barrier="{barrier}", limits=Limits(max_tokens=10**6),
+    pp_size=4 if "{barrier}" == "pipeline" else 1,
 )
 started = time.perf_counter()
 plan_step(costs, topology)

@@ -104,7 +104,7 @@ def fluid_sizes(rows, fill_rows, constants, lane, after, duration, pp_size, num_
     num_columns = constants.size
     num_groups = rows.size // num_columns
     num_fills = fill_rows.size // max(num_groups, 1)
-    sizes = np.full(num_microbatches * num_groups, 1.0 / num_microbatches)
+    sizes = np.empty(num_microbatches * num_groups)
     best, best_value = np.zeros(sizes.size), np.inf
     loads, flow = np.empty(num_microbatches * num_columns), np.empty(num_microbatches * num_columns)
     filled, tolled = np.empty(num_microbatches * num_fills), np.empty(num_microbatches * num_fills)
@@ -113,6 +113,8 @@ def fluid_sizes(rows, fill_rows, constants, lane, after, duration, pp_size, num_
     no_constants = np.zeros(num_fills)
     clock, end = np.empty(pp_size), np.empty(lane.size)
     last, before = np.empty(pp_size, np.int64), np.empty(lane.size, np.int64)
+    for at in range(sizes.size):
+        sizes[at] = 1.0 / num_microbatches
     for at in range(rows.size):
         weights[at // num_columns] += rows[at]
     mixed = num_rounds * (num_rounds + 1) / 2.0

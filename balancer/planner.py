@@ -6,6 +6,7 @@ import inspect
 import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -39,10 +40,9 @@ class EpochPlanner:
     """Plans the steps of every epoch; a step's plan depends on nothing but its number.
 
     Membership is strict unless `window_steps` says otherwise: step `s` of an epoch holds the
-    samples that a plain shuffled loader of `global_batch_size` would give it, positions
-    `s * global_batch_size` onwards of the epoch's order; only their rank and microbatch are
-    chosen. The order is a permutation keyed by
-    `(seed, epoch)`, computed where it is needed: seeking to any step is O(global_batch_size).
+    samples that a plain shuffled loader of `global_batch_size` would give it; only their rank and
+    microbatch are chosen. The order is a permutation keyed by `(seed, epoch)`, computed where it is
+    needed: seeking to any step is O(global_batch_size).
 
     Attributes:
         costs: Costs of all samples, rows by sample id.
@@ -277,9 +277,14 @@ class EpochPlanner:
     def fingerprint(self) -> str:
         """Hash of everything the plans depend on; equal on all ranks that plan alike."""
         settings = json.dumps(self.settings, sort_keys=True)
-        return hashlib.sha256((settings + self.costs.fingerprint).encode()).hexdigest()
+        return hashlib.sha256((settings + self.costs_fingerprint).encode()).hexdigest()
 
-    def with_rest(self, rest: EpochRest, head: NDArray[np.int64]) -> "EpochPlanner":
+    @cached_property
+    def costs_fingerprint(self) -> str:
+        """Hash of the costs, computed once."""
+        return self.costs.fingerprint
+
+    def with_rest(self, rest: EpochRest | None, head: NDArray[np.int64]) -> "EpochPlanner":
         """A planner that differs in the epoch of `rest` only; see `balancer.resume.resumed`."""
         planner = copy.copy(self)
         planner.rest, planner._head = rest, head

@@ -1,18 +1,22 @@
 """BalancedBatchSampler: the plan as lists of dataset indices, one a microbatch."""
 
+import copy
+import itertools
 from collections.abc import Iterator
+from typing import Any, get_args
 
 from torch.utils.data import Sampler
 
 from balancer.cost import CostFunction, evaluate_costs
 from balancer.effort import Effort
 from balancer.errors import ArgumentError
-from balancer.plan import Plan
 from balancer.planner import EpochPlanner, Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
-from balancer.topology import Topology, check_count
-from loaders.microbatch import Microbatch
+from balancer.topology import Topology, check_choice, check_count
+from loaders.progress import Position, Progress
+from loaders.skipping import refuse_second_skip
+from loaders.state import OnTopologyChange, load_state, save_state
 from loaders.step_facts import step_microbatches
 
 __all__ = ["BalancedBatchSampler", "EpochHandle"]
@@ -31,12 +35,26 @@ class BalancedBatchSampler(Sampler[list[int]]):
 
     Each list is a `loaders.microbatch.Microbatch` and carries its `MicrobatchFacts`.
 
+    `state_dict` may be called at any time and holds a few numbers, two hashes and the settings:
+    what was yielded, or handed out by the `BalancedDataLoader` around it. `load_state_dict` plans
+    nothing and reads nothing that is behind.
+
+    Args:
+        planner: Plans the steps.
+        dp_rank: Rank of the view; `None` for the global view.
+        on_topology_change: What loading the state of another topology, of other limits or options
+            does: `"error"`, or `"replan"`, which delivers every sample that is left of the epoch
+            once under the new ones, from the begin of the step on that was not whole. Without a
+            change a state goes on in the middle of a step.
+
     Attributes:
         planner: Plans the steps.
         dp_rank: Rank of the view; `None` for the global view.
         batch_size: `None`: microbatches differ in size.
         drop_last: Whether samples that do not fill a last step are left out.
         sampler: Where frameworks look for `set_epoch`.
+        progress: What was handed out, and where the next iteration begins.
+        counted_outside: Whether a loader counts what it hands out, rather than what is yielded.
 
     Raises:
         ArgumentError: `dp_rank` is outside the planner's topology.
@@ -54,7 +72,14 @@ class BalancedBatchSampler(Sampler[list[int]]):
 
     batch_size: None = None
 
-    def __init__(self, planner: EpochPlanner, *, dp_rank: int | None = None) -> None:
+    def __init__(
+        self,
+        planner: EpochPlanner,
+        *,
+        dp_rank: int | None = None,
+        on_topology_change: OnTopologyChange = "error",
+    ) -> None:
+        check_choice("on_topology_change", on_topology_change, get_args(OnTopologyChange))
         dp_size = planner.topology.dp_size
         if dp_rank is not None:
             check_count("dp_rank", dp_rank, least=0)
@@ -67,8 +92,9 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self.dp_rank = dp_rank
         self.drop_last = planner.tail == "drop"
         self.sampler = EpochHandle(self)
-        self._next_epoch = 0
-        self._running_epoch: int | None = None
+        self.on_topology_change = on_topology_change
+        self.progress = Progress()
+        self.counted_outside = False
 
     @classmethod
     def from_table(
@@ -86,6 +112,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         tail: Tail = "drop",
         window_steps: int = 1,
         effort: Effort = "default",
+        on_topology_change: OnTopologyChange = "error",
     ) -> "BalancedBatchSampler":
         """Sampler from sizes: prices them once and plans with `balancer.planner.EpochPlanner`."""
         planner = EpochPlanner(
@@ -100,47 +127,101 @@ class BalancedBatchSampler(Sampler[list[int]]):
             window_steps=window_steps,
             effort=effort,
         )
-        return cls(planner, dp_rank=dp_rank)
+        return cls(planner, dp_rank=dp_rank, on_topology_change=on_topology_change)
 
     @property
     def epoch(self) -> int:
         """Epoch being delivered, or between epochs the one that the next iteration delivers."""
-        return self._next_epoch if self._running_epoch is None else self._running_epoch
+        running = self.progress.running_epoch
+        return self.progress.start.epoch if running is None else running
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration deliver `epoch`; without a call, epochs follow one another.
+
+        A place in that epoch that was loaded or sought is kept.
 
         Raises:
             ArgumentError: `epoch` is not a whole number >= 0.
         """
         check_count("epoch", epoch, least=0)
-        self._next_epoch = int(epoch)
-        self._running_epoch = None
+        self.progress.set_epoch(int(epoch))
+
+    def seek(self, step: int, *, epoch: int | None = None) -> None:
+        """Let the next iteration begin at `step`; nothing in between is planned or read.
+
+        Args:
+            step: Step within the epoch.
+            epoch: The epoch that a state would save when not given: that of a broken iteration.
+
+        Raises:
+            ArgumentError: The epoch has no such step.
+        """
+        epoch = self.progress.position.epoch if epoch is None else epoch
+        check_count("epoch", epoch, least=0)
+        check_count("step", step, least=0)
+        steps = self.planner.steps(epoch)
+        if not steps.first <= step < steps.end:
+            raise ArgumentError(
+                f"step is {step}; epoch {epoch} has steps {steps.first} to {steps.end - 1}"
+            )
+        each = self.planner.microbatches_per_step or self.planner.topology.num_microbatches
+        behind = steps.rest.microbatches + (int(step) - steps.first) * each
+        self.progress.go_to(Position(epoch=int(epoch), step=int(step), microbatches=behind))
+
+    def state_dict(self) -> dict[str, Any]:
+        """State that `load_state_dict` goes on from; plain values, under 4 KiB.
+
+        After an early `break` it is where the loop broke off, though another iteration of this
+        object begins the next epoch. After the last microbatch it is the begin of the next epoch.
+        Until something is handed out, the state that was loaded.
+        """
+        loaded = self.progress.loaded
+        if loaded is not None:
+            return copy.deepcopy(loaded)
+        return save_state(self.planner, self.progress.position)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next iteration begin where the state was saved.
+
+        Raises:
+            StateError: It does not belong here; every difference is listed.
+        """
+        self.planner, position = load_state(self.planner, state, self.on_topology_change)
+        self.progress.go_to(position, loaded=copy.deepcopy(dict(state)))
 
     def __len__(self) -> int:
-        """Exact number of microbatches of `epoch` in this view."""
+        """Exact number of microbatches of `epoch` in this view, those handed out before too."""
         return self.num_microbatches(self.epoch)
 
     def num_microbatches(self, epoch: int) -> int:
-        """Exact number of microbatches that an epoch has in this view."""
+        """Exact number of microbatches that an epoch has in this view, from its begin."""
         views = self.planner.topology.dp_size if self.dp_rank is None else 1
         return self.planner.microbatches_per_epoch(epoch) * views
 
     def __iter__(self) -> Iterator[list[int]]:
         """Microbatches of the next epoch; the epoch counts as begun at the first of them."""
-        epoch = self._running_epoch = self._next_epoch
-        self._next_epoch = epoch + 1
+        waiting = self.progress.waiting
+        begin = place = self.progress.begin()
+        run = self.progress.run
+        if waiting and begin != Position(epoch=begin.epoch):
+            refuse_second_skip(begin.epoch, begin.step)
+        planner, end = self.planner, self.planner.steps(begin.epoch).end
+        dp_size = planner.topology.dp_size
+        ranks = range(dp_size) if self.dp_rank is None else (self.dp_rank,)
         try:
-            for step in range(self.planner.num_steps):
-                yield from self._step_microbatches(self.planner.plan(epoch, step))
+            for step in range(begin.step, end):
+                plan = planner.plan(begin.epoch, step)
+                behind = begin.microbatch * len(ranks) + begin.rank if step == begin.step else 0
+                batches = step_microbatches(plan, planner.costs, dp_ranks=ranks)
+                for batch in itertools.islice(batches, behind, None):
+                    if not self.counted_outside:
+                        place = self.progress.hand_out(
+                            run, place, batch.facts, last_rank=ranks[-1], end=end
+                        )
+                    yield batch
         finally:
-            if self._running_epoch == epoch:
-                self._running_epoch = None
-
-    def _step_microbatches(self, plan: Plan) -> Iterator[Microbatch]:
-        """Microbatches of a plan of one step in this view, with their facts."""
-        ranks = range(plan.topology.dp_size) if self.dp_rank is None else (self.dp_rank,)
-        return step_microbatches(plan, self.planner.costs, dp_ranks=ranks)
+            if not self.counted_outside:
+                self.progress.end(run)
 
 
 class EpochHandle:

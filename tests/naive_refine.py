@@ -1,25 +1,27 @@
 """Plain-Python oracle of the local search: same visits, everything recomputed from scratch."""
 
-from tests.naive import Cells, step_time
+from tests.naive import ALIKE, Cells, slowed, step_time
 
 
 class Search:
     """Items in lines (each line a list, newest first) and their microbatches."""
 
-    def __init__(self, placed, costs, amounts, caps, padded, dp_size, num_slots, num_groups):
-        self.placed, self.costs = list(placed), costs
+    def __init__(self, placed, costs, amounts, caps, padded, dp_size, num_slots, num_groups,
+                 ranks=ALIKE):  # fmt: skip
+        self.placed, self.costs, self.ranks = list(placed), costs, ranks
         self.dp_size, self.num_slots, self.num_groups = dp_size, num_slots, num_groups
-        self.cells = Cells(amounts, caps, padded, dp_size * num_slots)
+        self.cells = Cells(amounts, caps, padded, dp_size * num_slots, ranks)
         self.lines = [[] for _ in range(num_groups * dp_size)]
         for item, cell in enumerate(self.placed):
             self.cells.held[cell].append(item)
             self.lines[cell % dp_size if num_groups == 1 else cell].insert(0, item)
 
     def value(self, placed):
-        return step_time(placed, self.costs, self.dp_size, self.num_groups)
+        return step_time(placed, self.costs, self.dp_size, self.num_groups, self.ranks)
 
     def load(self, line, k):
-        return sum(self.costs[item][k] for item in self.lines[line])
+        cost = sum(self.costs[item][k] for item in self.lines[line])
+        return slowed(cost, line % self.dp_size, k, self.ranks)
 
     def dearest_line(self, group, k):
         lines = range(group * self.dp_size, (group + 1) * self.dp_size)
@@ -69,9 +71,10 @@ class Search:
         return legal
 
 
-def refine(placed, costs, amounts, caps, padded, dp_size, num_slots, num_groups, goal, budget):
+def refine(placed, costs, amounts, caps, padded, dp_size, num_slots, num_groups, goal, budget,
+           ranks=ALIKE):  # fmt: skip
     """Assignment and step time after the search."""
-    search = Search(placed, costs, amounts, caps, padded, dp_size, num_slots, num_groups)
+    search = Search(placed, costs, amounts, caps, padded, dp_size, num_slots, num_groups, ranks)
     modules, num_lines = len(costs[0]), num_groups * dp_size
     idle = g = turn = 0
     while idle < num_groups * modules and search.value(search.placed) > goal and budget > 0:

@@ -18,7 +18,7 @@ from tests.kernels.problems import small_problems
 @st.composite
 def cases(draw):
     """A placement problem whose cost columns are the forwards and backwards of a small pipeline."""
-    problem = draw(small_problems(min_items=2, max_items=9, max_dp=3))
+    problem = draw(small_problems(min_items=2, max_items=9, max_dp=3, alike=True))
     shape = draw(shapes(max_microbatches=4, max_pp=3))
     columns = 2 * shape.num_stages
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))

@@ -18,7 +18,7 @@ def test_greedy_on_ranks_equals_the_oracle(problem, scalar):
     rows = [[sum(row)] for row in problem.costs] if scalar else problem.costs
     expected = naive.place_on_ranks(
         problem.order, problem.costs, rows, problem.amounts, problem.caps, problem.padded,
-        problem.dp_size, problem.num_slots,
+        problem.dp_size, problem.num_slots, problem.scalar_ranks() if scalar else problem.ranks,
     )  # fmt: skip
     assert placed.tolist() == expected
 
@@ -35,10 +35,12 @@ def test_slot_sized_placement_equals_the_oracle(problem, slack):
     by_module = np.concatenate([np.argsort(-column, kind="stable") for column in columns])
     size = (problem.dp_size, problem.num_slots)
     scale = np.array(scales)
-    placed = place_in_slots(peaks, scale, by_module, costs, modules, *limits, *size, slack)
+    placed = place_in_slots(
+        peaks, scale, by_module, costs, modules, *limits, *size, slack, problem.kernel_ranks()
+    )
     expected = naive.place_in_slots(
         list(range(len(peaks))), problem.costs, problem.amounts, problem.caps, problem.padded,
-        problem.dp_size, problem.num_slots, slack,
+        problem.dp_size, problem.num_slots, slack, problem.ranks,
     )  # fmt: skip
     assert placed.tolist() == expected
 
@@ -50,24 +52,28 @@ def test_best_fit_equals_the_oracle(problem):
     num_cells = problem.dp_size * problem.num_slots
     if not caps.size:
         return
-    placed = place_by_amount(order, amounts, caps, padded, num_cells)
+    ranks = problem.kernel_ranks()
+    placed = place_by_amount(order, amounts, caps, padded, num_cells, problem.dp_size, 1, ranks)
     expected = naive.place_by_amount(
-        problem.order, problem.amounts, problem.caps, problem.padded, num_cells
+        problem.order, problem.amounts, problem.caps, problem.padded, num_cells, problem.ranks
     )
     assert placed.tolist() == expected
 
 
 @given(small_problems(), st.data())
 def test_fill_empty_equals_the_oracle_and_leaves_none_empty(problem, data):
-    """With at least as many items as cells no cell stays empty."""
+    """With at least as many items as cells no cell stays empty, unless ranks have other limits."""
     num_cells = problem.dp_size * problem.num_slots
     cell = st.integers(0, num_cells - 1)
     size = len(problem.costs)
     placed = np.array(data.draw(st.lists(cell, min_size=size, max_size=size)), np.int64)
-    expected = naive.fill_empty(problem.order, num_cells, placed.tolist())
-    fill_empty(np.array(problem.order, np.int64), num_cells, placed)
+    expected = naive.fill_empty(problem.order, num_cells, placed.tolist(), problem.cells())
+    _, _, _, amounts, caps, _ = problem.arrays()
+    ranks = problem.kernel_ranks()
+    order = np.array(problem.order, np.int64)
+    fill_empty(order, num_cells, placed, amounts, caps, problem.dp_size, 1, ranks)
     assert placed.tolist() == expected
-    if size >= num_cells:
+    if size >= num_cells and ranks is None:
         assert len(set(expected)) == num_cells
 
 
@@ -80,6 +86,7 @@ def test_step_value_equals_the_oracle(problem, per_step, data):
     placed = data.draw(st.lists(cell, min_size=size, max_size=size))
     num_groups = 1 if per_step else problem.num_slots
     _, costs, modules, *_ = problem.arrays()
-    load = line_loads(np.array(placed, np.int64), costs, modules, problem.dp_size, num_groups)
-    expected = naive.step_time(placed, problem.costs, problem.dp_size, num_groups)
+    cells, ranks = np.array(placed, np.int64), problem.kernel_ranks()
+    load = line_loads(cells, costs, modules, problem.dp_size, num_groups, ranks)
+    expected = naive.step_time(placed, problem.costs, problem.dp_size, num_groups, problem.ranks)
     assert step_value(load, modules, problem.dp_size) == expected

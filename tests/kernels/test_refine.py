@@ -1,6 +1,5 @@
 """The local search against its plain-Python oracle, and what it may never do."""
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +16,9 @@ def greedy_start(problem):
     placed = problem.greedy(scalar=False)
     if placed.min() < 0:
         return None
-    fill_empty(np.array(problem.order, np.int64), problem.dp_size * problem.num_slots, placed)
+    order, _, _, amounts, caps, _ = problem.arrays()
+    num_cells, ranks = problem.dp_size * problem.num_slots, problem.kernel_ranks()
+    fill_empty(order, num_cells, placed, amounts, caps, problem.dp_size, 1, ranks)
     return placed
 
 
@@ -25,7 +26,7 @@ def run(problem, placed, num_groups, goal, budget):
     _, costs, modules, amounts, caps, padded = problem.arrays()
     return refine(
         placed, costs, modules, amounts, caps, padded, problem.dp_size, problem.num_slots,
-        num_groups, goal, budget,
+        num_groups, goal, budget, problem.kernel_ranks(),
     )  # fmt: skip
 
 
@@ -38,7 +39,7 @@ def test_search_equals_the_oracle(problem, per_step, budget):
     num_groups = 1 if per_step else problem.num_slots
     expected, value = naive_refine.refine(
         placed.tolist(), problem.costs, problem.amounts, problem.caps, problem.padded,
-        problem.dp_size, problem.num_slots, num_groups, 0, budget,
+        problem.dp_size, problem.num_slots, num_groups, 0, budget, problem.ranks,
     )  # fmt: skip
     assert run(problem, placed, num_groups, 0, budget) == value
     assert placed.tolist() == expected
@@ -51,15 +52,14 @@ def test_search_never_lengthens_a_step_or_breaks_a_limit(problem, per_step):
     if placed is None:
         return
     num_groups = 1 if per_step else problem.num_slots
-    before = naive.step_time(placed.tolist(), problem.costs, problem.dp_size, num_groups)
+    size = (problem.dp_size, num_groups, problem.ranks)
+    before = naive.step_time(placed.tolist(), problem.costs, *size)
     occupied = set(placed.tolist())
     value = run(problem, placed, num_groups, 0, 10**6)
-    assert value == naive.step_time(placed.tolist(), problem.costs, problem.dp_size, num_groups)
+    assert value == naive.step_time(placed.tolist(), problem.costs, *size)
     assert value <= before
     assert set(placed.tolist()) >= occupied
-    cells = naive.Cells(
-        problem.amounts, problem.caps, problem.padded, problem.dp_size * problem.num_slots
-    )
+    cells = problem.cells()
     for item, cell in enumerate(placed.tolist()):
         assert cells.fits(item, cell)
         cells.held[cell].append(item)

@@ -6,12 +6,14 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError
 from balancer.measures import Imbalance, Measures, measure_plan
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
 from balancer.topology import WAITS, Barrier
+from balancer.windows import displacement_summary
 
 __all__ = ["BalanceReport", "balance_report"]
 
@@ -42,6 +44,8 @@ class BalanceReport:
         repeated: Ids delivered a second time to complete a step, ascending.
         fillers: Ids that stand in without a loss, ascending, once for each place.
         alone: Ids over a limit, alone in a microbatch.
+        displacement: Steps that samples moved within their windows, `mean`, `p99` and `max` by
+            source; empty where that was not asked for.
     """
 
     samples: int
@@ -59,6 +63,7 @@ class BalanceReport:
     repeated: tuple[int, ...]
     fillers: tuple[int, ...]
     alone: tuple[int, ...]
+    displacement: dict[int, dict[str, float]]
 
     def to_dict(self) -> dict[str, Any]:
         """Everything in plain numbers, strings, lists and dicts; `nan` becomes `None`."""
@@ -69,13 +74,22 @@ class BalanceReport:
         return _text(self)
 
 
-def balance_report(plan: Plan, costs: PricedSamples, *, given: Plan | None = None) -> BalanceReport:
+def balance_report(
+    plan: Plan,
+    costs: PricedSamples,
+    *,
+    given: Plan | None = None,
+    displacement: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None,
+    sources: NDArray[np.int64] | None = None,
+) -> BalanceReport:
     """Measure a plan, and beside it the same samples in the order they were given.
 
     Args:
         plan: The plan.
         costs: Costs of the whole dataset, rows by sample id.
         given: Plan that leaves the samples where they came; it has the steps of `plan`.
+        displacement: Ids and the steps that each moved, of `EpochPlanner.displacement`.
+        sources: Source of every sample of the dataset, by id; all of one source, 0, if not given.
 
     Raises:
         ArgumentError: A plan is empty, `costs` is not what the plan was made with (it lacks a
@@ -126,7 +140,18 @@ def balance_report(plan: Plan, costs: PricedSamples, *, given: Plan | None = Non
         repeated=tuple(np.sort(ids[flags == Flag.REPEAT]).tolist()),
         fillers=tuple(np.sort(ids[flags == Flag.FILLER]).tolist()),
         alone=tuple(plan.alone.tolist()),
+        displacement=_displacement(displacement, sources),
     )
+
+
+def _displacement(
+    displacement: tuple[NDArray[np.int64], NDArray[np.int64]] | None,
+    sources: NDArray[np.int64] | None,
+) -> dict[int, dict[str, float]]:
+    if displacement is None:
+        return {}
+    ids, moved = displacement
+    return displacement_summary(moved, None if sources is None else sources[ids])
 
 
 def _check(plan: Plan, costs: PricedSamples, name: str) -> None:
@@ -188,6 +213,12 @@ def _text(report: BalanceReport) -> str:
     ):
         if ids:
             lines.append(f"{what:<30} {_ids(ids)}")
+    for source, moved in report.displacement.items():
+        of = f" of source {source}" if len(report.displacement) > 1 else ""
+        lines.append(
+            f"{'steps moved in their window':<30} {moved['mean']:.2f} mean, "
+            f"{moved['p99']:.1f} p99, {moved['max']:.0f} max{of}"
+        )
     return "\n".join(lines)
 
 

@@ -77,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
     )
     planning_s = time.perf_counter() - started
     given = given_plan(planner, plan)
-    report = balance_report(plan, costs, given=given)
+    whole = plan.num_steps == planner.num_steps or plan.num_steps % planner.window_steps == 0
+    moved = planner.displacement(plan) if planner.window_steps > 1 and whole else None
+    report = balance_report(plan, costs, given=given, displacement=moved)
     written = _write(arguments, plan, costs, given)
     if arguments.json:
         times = {"planning_s": planning_s, "compile_s": compile_s}

@@ -1,0 +1,377 @@
+"""StreamLoader: balanced microbatches from an iterable, planned over a window of its samples."""
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing
+from typing import Any, get_args
+
+from torch.utils.data import default_collate
+
+from balancer.cost import CostFunction
+from balancer.errors import ArgumentError, PlanError
+from balancer.planner import Illegal, Tail
+from balancer.step_planner import Oversize
+from balancer.topology import Barrier, Layout, Limits, Modules, Topology, check_choice, check_count
+from loaders.arguments import (
+    resolve_global_batch_size,
+    resolve_limits,
+    resolve_tail,
+    worker_options,
+)
+from loaders.exchange import RankLink, find_group
+from loaders.microbatch import MicrobatchFacts, SampleList
+from loaders.step import Step
+from loaders.stream_engine import PlannedWindow, StreamEngine, StreamStats
+from loaders.stream_plan import StreamRules
+from loaders.stream_reader import WindowReader
+from loaders.stream_rows import RowPricing
+from loaders.stream_source import StreamSource
+from loaders.stream_state import StreamState
+
+__all__ = ["StreamLoader"]
+
+
+class StreamLoader:
+    """Balanced microbatches of this rank from its own stream of samples.
+
+    Reads `window_size` samples, plans steps over them, hands those out and reads on as they go: the
+    first microbatch comes after a window at most, and no more samples than a window are in memory
+    (beside what worker processes prefetch). A sample never leaves its window. Within it, samples
+    change steps and microbatches so that the ranks' steps cost alike; every rank keeps the samples
+    that it read. Use `loaders.rebalance.rebalance` to let them move between ranks.
+
+    With several ranks the streams may have any length. Once a window the ranks gather the sizes of
+    its samples, on the CPU, and so all end with the same step: under `tail="drop"` when the first
+    cannot fill one, otherwise when all have ended, with flagged repeats or fillers on those that
+    ended before. A warning of the logger `loaders.stream` names them. Each rank's dataset must
+    yield its own share; a dataset that does not take its worker's share is split by turns.
+
+    Ids are `number * dp_size + dp_rank`, where a rank's samples are numbered as its source gives
+    them. Each epoch iterates the dataset anew, after its `set_epoch` where it has one.
+
+    Args:
+        dataset: An iterable dataset, or any iterable that can be iterated more than once.
+        size_fn: Size of a sample: a `balancer.sizing.sample_size.SampleSize`, or a mapping with its
+            keys.
+        cost_model: Prices the sizes, for example `balancer.flops.cost.FlopsCost`.
+        window_size: Samples of this rank that are planned together; as many whole steps are made of
+            them as fit.
+        batch_size: Samples of a microbatch, on average; or give `global_batch_size`.
+        global_batch_size: Samples of an optimizer step over all ranks, a multiple of their number.
+        num_microbatches: Microbatches of each rank in a step; more where limits ask for them.
+        max_microbatches: As in `balancer.topology.Topology`.
+        max_tokens: Most tokens of a microbatch; likewise `max_patches`, `max_images`,
+            `max_samples`.
+        limits: All of these in one object.
+        layout: As in `BalancedDataLoader`.
+        barrier: Where ranks wait, `"step"` or `"microbatch"`.
+        modules: As in `balancer.topology.Topology`.
+        oversize: A sample beyond a limit is an `"error"`, is left out (`"drop"`) and listed, or
+            gets a microbatch of its own (`"alone"`).
+        illegal: A sample that the model cannot take is an `"error"`, or left out (`"drop"`).
+        tail: Samples that do not fill a last step are left out (`"drop"`), completed by repeats
+            (`"pad"`), or run with zero-loss fillers (`"filler"`).
+        drop_last: torch's word for it: true is `tail="drop"`, false `tail="pad"`.
+        steps_per_epoch: Optimizer steps of an epoch; streams that end before are an error. `None`:
+            until they end, and the loader has no length.
+        group: Process group of the data-parallel ranks; all processes when not given. With NCCL
+            too, all that the ranks agree on goes over the CPU.
+        agree_timeout_s: Seconds that a rank waits for the others to read their windows.
+        collate_fn: As in `BalancedDataLoader`; it runs in this process.
+        num_workers: Processes that read, and likewise torch's `timeout`, `worker_init_fn`,
+            `multiprocessing_context`, `generator`, `prefetch_factor` and `persistent_workers`.
+
+    Attributes:
+        facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
+        epoch: Epoch being handed out, or between epochs the one that comes next.
+        batch_size: `None`: microbatches differ in size.
+
+    Raises:
+        ArgumentError: An argument is not allowed or two do not go together.
+
+    Example:
+        >>> texts = ["a", "bbbb", "cc", "d", "eeee", "ff", "g"]
+        >>> loader = StreamLoader(
+        ...     texts, size_fn=lambda text: {"text_tokens": len(text)},
+        ...     cost_model=lambda table: table.text_tokens, window_size=6, global_batch_size=3,
+        ...     num_microbatches=2, tail="filler", collate_fn=list)
+        >>> for step in loader.steps():
+        ...     print(step.num_target_tokens, "tokens:", list(step))
+        7 tokens: [['bbbb'], ['a', 'cc']]
+        7 tokens: [['eeee'], ['d', 'ff']]
+        1 tokens: [['g'], ['g']]
+        >>> loader.stats().num_fillers
+        1
+    """
+
+    batch_size: None = None
+    _moves = False
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        size_fn: Callable[[Any], Any],
+        cost_model: CostFunction,
+        window_size: int,
+        batch_size: int | None = None,
+        global_batch_size: int | None = None,
+        num_microbatches: int = 1,
+        max_microbatches: int | None = None,
+        max_tokens: int | None = None,
+        max_patches: int | None = None,
+        max_images: int | None = None,
+        max_samples: int | None = None,
+        limits: Limits | None = None,
+        layout: Layout | None = None,
+        barrier: Barrier = "microbatch",
+        modules: Modules = "in_turn",
+        oversize: Oversize = "error",
+        illegal: Illegal = "error",
+        tail: Tail | None = None,
+        drop_last: bool | None = None,
+        steps_per_epoch: int | None = None,
+        group: Any = None,
+        agree_timeout_s: float = 600.0,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
+        num_workers: int = 0,
+        persistent_workers: bool = False,
+        **options: Any,
+    ) -> None:
+        _check(dataset, size_fn, barrier, oversize, illegal, steps_per_epoch)
+        self.collate_fn = default_collate if collate_fn is None else collate_fn
+        self._group, self.dp_rank, self.dp_size = find_group(group)
+        maxima = {
+            "max_tokens": max_tokens,
+            "max_patches": max_patches,
+            "max_images": max_images,
+            "max_samples": max_samples,
+        }
+        topology = Topology(
+            dp_size=self.dp_size,
+            num_microbatches=num_microbatches,
+            max_microbatches=max_microbatches,
+            barrier=barrier,
+            modules=modules,
+            limits=resolve_limits(limits, layout, collate_fn, maxima),
+        )
+        samples_of_step = resolve_global_batch_size(
+            batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            dp_size=self.dp_size,
+            num_microbatches=num_microbatches,
+        )
+        self.rules = StreamRules(
+            topology=topology,
+            global_batch_size=samples_of_step,
+            window_steps=_window_steps(window_size, samples_of_step, topology),
+            oversize=oversize,
+            tail=resolve_tail(tail, drop_last),
+        )
+        pricing = RowPricing.of(size_fn, cost_model, topology, oversize=oversize, illegal=illegal)
+        source = StreamSource(
+            dataset,
+            num_workers=num_workers,
+            persistent_workers=persistent_workers and num_workers > 0,
+            options=worker_options(num_workers, **options),
+        )
+        self._reader = WindowReader(source, pricing, dp_rank=self.dp_rank, dp_size=self.dp_size)
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self.steps_per_epoch = steps_per_epoch
+        self.agree_timeout_s = agree_timeout_s
+        self.facts: MicrobatchFacts | None = None
+        self._state = StreamState(
+            rules=self.rules,
+            dp_rank=self.dp_rank,
+            num_workers=num_workers,
+            modules=pricing.modules,
+            moves=self._moves,
+            steps_per_epoch=steps_per_epoch,
+        )
+        self._stats = StreamStats()
+
+    @property
+    def sampler(self) -> "StreamLoader":
+        """Where frameworks look for `set_epoch`."""
+        return self
+
+    @property
+    def epoch(self) -> int:
+        """Epoch being handed out, or between epochs the one that comes next."""
+        return self._state.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Let the next iteration hand out `epoch`; without a call, epochs follow one another.
+
+        An epoch that a state was loaded for still begins where the state says.
+
+        Raises:
+            ArgumentError: `epoch` is not a whole number >= 0.
+        """
+        check_count("epoch", epoch, least=0)
+        self._state.set_epoch(int(epoch))
+
+    def __len__(self) -> int:
+        """Microbatches of this rank in an epoch, where that is known.
+
+        Raises:
+            TypeError: `steps_per_epoch` is not given, or limits may ask for more microbatches.
+        """
+        topology = self.rules.topology
+        fixed = topology.max_microbatches == topology.num_microbatches or not topology.limits.given
+        if self.steps_per_epoch is None or not fixed:
+            missing = "max_microbatches=num_microbatches" if self.steps_per_epoch else "its length"
+            raise TypeError(
+                f"the stream does not know its length in microbatches; give steps_per_epoch, and "
+                f"with limits max_microbatches=num_microbatches too (missing: {missing})"
+            )
+        return self.steps_per_epoch * topology.num_microbatches
+
+    def stats(self) -> StreamStats:
+        """What became of this rank's samples in the epoch iterated last."""
+        return self._stats
+
+    def state_dict(self) -> dict[str, Any]:
+        """State after the microbatch handed out last: JSON-able where the dataset's own is.
+
+        It says where this rank's current window begins and what of it was handed out; to resume,
+        the window's samples are read again. Every rank saves its own.
+        """
+        return self._state.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Let the next iteration go on after the microbatch that was handed out last.
+
+        A dataset with `load_state_dict` (and no workers) is asked to go there; another one is
+        iterated, and its samples thrown away, up to there.
+
+        Raises:
+            StateError: The state is of another loader, rank or version; lists what differs.
+        """
+        self._state.load_state_dict(state)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Microbatches of the next epoch, each as `collate_fn` returned it."""
+        with closing(self._handed_out()) as stream:
+            for _, microbatch in stream:
+                yield microbatch
+
+    def steps(self) -> Iterator[Step]:
+        """Optimizer steps of the next epoch, each an iterator over its microbatches.
+
+        What a loop body leaves of a step is read and thrown away before the next one.
+        """
+        with closing(self._handed_out()) as stream:
+            for facts, microbatch in stream:
+                step = Step(facts, microbatch, stream)
+                yield step
+                step.skip_rest()
+
+    def _handed_out(self) -> Generator[tuple[MicrobatchFacts, Any], None, None]:
+        """Microbatches with their facts; when closed, nothing of it is left running."""
+        begun = self._state.begin()
+        yield from self._epoch()
+        if begun and not self._state.handed_out_any:  # the state was of the epoch's very end
+            self._state.begin()
+            yield from self._epoch()
+
+    def _epoch(self) -> Generator[tuple[MicrobatchFacts, Any], None, None]:
+        state = self._state
+        link = RankLink(
+            self._group,
+            dp_rank=self.dp_rank,
+            dp_size=self.dp_size,
+            timeout_s=self.agree_timeout_s,
+        )
+        engine = StreamEngine(self.rules, self._reader, link, moves=self._moves)
+        with closing(self._windows(engine)) as windows:
+            for window in windows:
+                self._stats = engine.stats
+                state.enter(window.start)
+                while window.steps:
+                    step = window.steps.popleft()
+                    is_last = window.is_last and not window.steps
+                    for facts, samples in step:
+                        if not state.advance(facts, is_last=is_last and facts.is_last):
+                            continue
+                        self.facts = facts
+                        yield facts, self._collated(samples)
+                    num_steps = facts.step + 1
+                    del step, samples
+                    if num_steps == self.steps_per_epoch:
+                        state.finish()
+                        return
+                    self._after_step(engine, window)
+        if self.steps_per_epoch is not None:
+            raise PlanError(
+                f"the streams ended after {engine.stats.num_steps} steps of steps_per_epoch="
+                f"{self.steps_per_epoch}; lower it, or let the dataset repeat itself"
+            )
+        state.finish()
+
+    def _windows(self, engine: StreamEngine) -> Generator[PlannedWindow, None, None]:
+        return engine.windows(self._state.epoch, self._state.window_start)
+
+    def _after_step(self, engine: StreamEngine, window: PlannedWindow) -> None:
+        """Read on in the room that the step left."""
+        if not window.is_last:
+            engine.read_ahead()
+
+    def _collated(self, samples: SampleList) -> Any:
+        wants_facts = getattr(self.collate_fn, "wants_facts", False)
+        return self.collate_fn(samples if wants_facts else list(samples))
+
+
+def _check(
+    dataset: Any,
+    size_fn: Any,
+    barrier: Barrier,
+    oversize: Oversize,
+    illegal: Illegal,
+    steps_per_epoch: int | None,
+) -> None:
+    if not hasattr(dataset, "__iter__") or iter(dataset) is dataset:
+        raise ArgumentError(
+            f"dataset is a {type(dataset).__name__}; allowed: an iterable that begins anew each "
+            "time, such as a torch IterableDataset; wrap a generator in a class with __iter__"
+        )
+    if not callable(size_fn):
+        raise ArgumentError(
+            f"size_fn is {type(size_fn).__name__}; give a function that returns the size of a "
+            'sample, such as lambda sample: {"text_tokens": len(sample["input_ids"])}'
+        )
+    if barrier == "pipeline":
+        raise ArgumentError(
+            'barrier is "pipeline", which needs a map-style dataset and a size table; allowed '
+            'over streams: "step", "microbatch"'
+        )
+    check_choice("oversize", oversize, get_args(Oversize))
+    check_choice("illegal", illegal, get_args(Illegal))
+    if steps_per_epoch is not None:
+        check_count("steps_per_epoch", steps_per_epoch)
+
+
+def _window_steps(window_size: int, global_batch_size: int, topology: Topology) -> int:
+    """Whole steps in a window.
+
+    Raises:
+        ArgumentError: A rank's share of a step is no whole number, or too little or too much.
+    """
+    check_count("window_size", window_size)
+    if global_batch_size % topology.dp_size:
+        raise ArgumentError(
+            f"global_batch_size is {global_batch_size}, not a multiple of the {topology.dp_size} "
+            "ranks; each reads as many samples a step"
+        )
+    size = global_batch_size // topology.dp_size
+    if size < topology.num_microbatches:
+        raise ArgumentError(
+            f"global_batch_size is {global_batch_size}, {size} samples a rank, fewer than "
+            f"num_microbatches={topology.num_microbatches}; every microbatch needs one"
+        )
+    if window_size < size:
+        raise ArgumentError(
+            f"window_size is {window_size}, less than the {size} samples of a rank's step; a "
+            "window holds at least one step, better several"
+        )
+    return window_size // size

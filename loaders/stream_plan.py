@@ -1,0 +1,219 @@
+"""plan_in_place: the steps of a window where every rank keeps the samples that it read."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from balancer.cost import Costs
+from balancer.errors import CapacityError
+from balancer.plan import Flag, Plan
+from balancer.planner import Tail
+from balancer.step_planner import Oversize, plan_from_assignment, plan_step
+from balancer.topology import Topology
+
+__all__ = ["StreamRules", "WindowPlan", "plan_in_place"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamRules:
+    """What the plan of a stream depends on beside its samples; the same on every rank.
+
+    Attributes:
+        topology: Ranks, microbatches, barrier and limits.
+        global_batch_size: Samples of a step over all ranks; a multiple of `dp_size`.
+        window_steps: Steps of a window.
+        oversize: Policy for samples over a limit.
+        tail: Policy for samples that do not fill a step.
+    """
+
+    topology: Topology
+    global_batch_size: int
+    window_steps: int
+    oversize: Oversize
+    tail: Tail
+
+    @property
+    def rank_samples(self) -> int:
+        """Samples that a rank reads for a step."""
+        return self.global_batch_size // self.topology.dp_size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowPlan:
+    """Steps of a window.
+
+    Attributes:
+        steps: One plan a step; ids are rows of the window's costs.
+        left: Rows that no step holds, ascending.
+    """
+
+    steps: tuple[Plan, ...]
+    left: NDArray[np.int64]
+
+
+def plan_in_place(
+    costs: Costs,
+    owner: NDArray[np.int64],
+    spare: Sequence[int | None],
+    rules: StreamRules,
+    *,
+    epoch: int = 0,
+    first_step: int = 0,
+) -> WindowPlan:
+    """Plan of a window without moving a sample from rank to rank.
+
+    Within a rank samples change steps, where that makes the dearest ranks of the steps cheaper
+    together: dearest first, each to the cheapest step that has room. Within a step each rank's
+    samples are shared out evenly on its microbatches, and these run dearest first on every rank.
+    All ranks take as many microbatches as the one that needs most under the limits.
+
+    Args:
+        costs: Costs of the window's samples of all ranks, a rank's in the order it read them.
+        owner: Rank of each row; -1 for rows that are only spare.
+        spare: For each rank a row that stands in where it has no sample left, if there is one.
+        rules: What else the plan depends on.
+        epoch: Written to the plans.
+        first_step: Number of the window's first step.
+
+    Returns:
+        Under `tail="drop"` as many steps as the rank with the fewest samples can fill, otherwise
+        as many as the one with the most needs; the others then get flagged repeats or fillers.
+
+    Raises:
+        CapacityError: A step does not fit `max_microbatches`.
+
+    Example:
+        >>> costs = Costs.from_values([5, 1, 1, 5, 2, 2, 2, 2])
+        >>> rules = StreamRules(topology=Topology(dp_size=2), global_batch_size=4, window_steps=2,
+        ...                     oversize="error", tail="drop")
+        >>> window = plan_in_place(costs, np.array([0, 0, 0, 0, 1, 1, 1, 1]), [None] * 2, rules)
+        >>> [plan.sample_ids.tolist() for plan in window.steps]
+        [[0, 1, 4, 5], [2, 3, 6, 7]]
+    """
+    size = rules.rank_samples
+    rows = [np.flatnonzero(owner == rank) for rank in range(rules.topology.dp_size)]
+    counts = [len(own) for own in rows]
+    num_steps = min(counts) // size if rules.tail == "drop" else -(-max(counts) // size)
+    kept = [own[: num_steps * size] for own in rows]
+    left = np.concatenate([own[num_steps * size :] for own in rows])
+    members = _cheapest_membership(costs.total, kept, num_steps, size)
+    steps = []
+    for step in range(num_steps):
+        ids, flags = [], []
+        for rank, own in enumerate(kept):
+            real = own[members[rank] == step]
+            ids.append(real)
+            flags.append(np.full(len(real), Flag.REAL, np.int8))
+            missing = size - len(real)
+            pool = own if len(own) else np.array([spare[rank]], np.int64)
+            if rules.tail == "pad" and missing:
+                ids[rank] = np.append(real, np.resize(pool, missing))
+                flags[rank] = np.append(flags[rank], np.full(missing, Flag.REPEAT, np.int8))
+            elif not len(real):
+                ids[rank] = pool[np.argmin(costs.total[pool])][None]
+                flags[rank] = np.array([Flag.FILLER], np.int8)
+        steps.append(_step_plan(costs, ids, flags, rules, epoch=epoch, step=first_step + step))
+    return WindowPlan(steps=tuple(steps), left=np.sort(left))
+
+
+def _cheapest_membership(
+    totals: NDArray[np.float64], kept: Sequence[NDArray[np.int64]], num_steps: int, size: int
+) -> list[NDArray[np.int64]]:
+    """Step of each row of each rank: as given, or spread where that is cheaper."""
+    given = [np.arange(len(own)) // size for own in kept]
+    if num_steps < 2:
+        return given
+    spread = [_spread(totals[own], size) for own in kept]
+
+    def time(members: list[NDArray[np.int64]]) -> float:
+        loads = [
+            np.bincount(steps, weights=totals[own], minlength=num_steps)
+            for steps, own in zip(members, kept, strict=True)
+        ]
+        return float(np.max(loads, axis=0).sum())
+
+    return spread if time(spread) < time(given) else given
+
+
+def _spread(totals: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+    """Each sample, dearest first, to the cheapest of the steps that still have room."""
+    num_steps = -(-len(totals) // size)
+    room = [min(size, len(totals) - step * size) for step in range(num_steps)]
+    load = [0.0] * num_steps
+    members = np.zeros(len(totals), np.int64)
+    for place in np.argsort(-totals, kind="stable"):
+        step = min((s for s in range(num_steps) if room[s]), key=load.__getitem__)
+        members[place] = step
+        room[step] -= 1
+        load[step] += float(totals[place])
+    return members
+
+
+def _step_plan(
+    costs: Costs,
+    ids: Sequence[NDArray[np.int64]],
+    flags: Sequence[NDArray[np.int8]],
+    rules: StreamRules,
+    *,
+    epoch: int,
+    step: int,
+) -> Plan:
+    """Plan of a step whose samples stay on their ranks."""
+    topology = rules.topology
+    most = topology.max_microbatches or max(topology.num_microbatches, *map(len, ids))
+    for num_slots in range(topology.num_microbatches, most + 1):
+        try:
+            parts = [_shared(costs, ids[r], flags[r], rules, num_slots) for r in range(len(ids))]
+        except CapacityError as error:
+            if num_slots == most:
+                raise CapacityError(
+                    f"step {step} does not fit max_microbatches={most} on every rank ({error}); "
+                    "raise it, raise the limits, or lower global_batch_size",
+                    sample_ids=error.sample_ids,
+                ) from error
+            continue
+        break
+    dp_size = topology.dp_size
+    cells = [
+        np.repeat(np.arange(num_slots), np.diff(part.offsets)) * dp_size + rank
+        for rank, part in enumerate(parts)
+    ]
+    plan = plan_from_assignment(
+        costs,
+        np.concatenate([part.sample_ids for part in parts]),
+        np.concatenate(cells),
+        topology,
+        num_slots=num_slots,
+        flags=np.concatenate([part.flags for part in parts]),
+        epoch=epoch,
+        step=step,
+    )
+    alone = np.unique(np.concatenate([part.alone for part in parts]))
+    return replace(plan, alone=alone)
+
+
+def _shared(
+    costs: Costs,
+    ids: NDArray[np.int64],
+    flags: NDArray[np.int8],
+    rules: StreamRules,
+    num_slots: int,
+) -> Plan:
+    """A rank's samples on `num_slots` microbatches, dearest first: planned as if on ranks."""
+    limits = rules.topology.limits
+    alike = Topology(
+        dp_size=num_slots, num_microbatches=1, max_microbatches=1, barrier="step", limits=limits
+    )
+    plan = plan_step(costs, alike, sample_ids=ids, flags=flags, oversize=rules.oversize, fill=True)
+    loads = np.add.reduceat(costs.total[plan.sample_ids], plan.offsets[:-1])
+    order = np.argsort(-loads, kind="stable")
+    places = [np.arange(plan.offsets[c], plan.offsets[c + 1]) for c in order]
+    moved = np.concatenate(places)
+    return replace(
+        plan,
+        sample_ids=plan.sample_ids[moved],
+        flags=plan.flags[moved],
+        offsets=np.concatenate([[0], np.cumsum([len(place) for place in places])]),
+    )

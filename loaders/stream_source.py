@@ -1,0 +1,276 @@
+"""StreamSource: the samples of an iterable in a fixed order, whatever the number of workers.
+
+torch lets every worker process iterate over its own copy of the dataset. Where the dataset does not
+take its worker's part by itself, each sample then comes once a worker. And a worker that has ended
+is passed over from some moment on, so that the order depends on timing. Here a dataset that never
+asks for the number of workers is split by turns, and workers that have ended still take their turn.
+"""
+
+import copy
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from itertools import chain, islice
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+
+from balancer.errors import StateError
+
+__all__ = ["StreamSource"]
+
+
+class _End:
+    """What a worker sends from the end of its part on."""
+
+
+class StreamSource(Iterator[Any]):
+    """Iterator over the samples of one rank, that can begin where another one stopped.
+
+    Attributes:
+        is_stateful: Whether the dataset is asked for its own state: it has `state_dict` and
+            `load_state_dict`, and no worker processes stand between.
+
+    Args:
+        dataset: An iterable that can be iterated anew for every epoch; its `set_epoch` is called
+            where it has one.
+        num_workers: Processes that read; 0 reads in this one. 0 and 1 read in the same order.
+        persistent_workers: Whether processes outlive the epoch.
+        options: Further arguments of torch's DataLoader.
+
+    Example:
+        >>> source = StreamSource(["a", "b", "c"])
+        >>> source.begin(epoch=0)
+        >>> next(source)
+        'a'
+        >>> place = source.mark()
+        >>> resumed = StreamSource(["a", "b", "c"])
+        >>> resumed.begin(epoch=0, place=place)
+        >>> list(resumed)
+        ['b', 'c']
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        num_workers: int = 0,
+        persistent_workers: bool = False,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.dataset = dataset
+        self.num_workers = num_workers
+        self.persistent_workers = persistent_workers
+        self.is_stateful = not num_workers and all(
+            callable(getattr(dataset, name, None)) for name in ("state_dict", "load_state_dict")
+        )
+        self._initial = copy.deepcopy(dataset.state_dict()) if self.is_stateful else None
+        self._loaded = False
+        self._reader: _InProcess | _InWorkers | None = None
+        self._part: _WorkerPart | None = None
+        if num_workers:
+            self._part = _WorkerPart(dataset, num_workers)
+            self._loader = _torch_loader(
+                self._part, num_workers, persistent_workers, dict(options or {})
+            )
+
+    def begin(self, *, epoch: int, place: Mapping[str, Any] | None = None) -> None:
+        """Start an epoch, at `place` (see `mark`) or at its beginning.
+
+        Raises:
+            StateError: The place is of another number of workers.
+        """
+        self.end()
+        if self._part is not None:
+            self._reader = _InWorkers(self._loader, self._part, epoch, place)
+            return
+        if callable(getattr(self.dataset, "set_epoch", None)):
+            self.dataset.set_epoch(epoch)
+        skip = 0
+        if place is not None and "dataset" in place:
+            if not self.is_stateful:
+                raise StateError(
+                    f"the state has a state of the dataset, but {type(self.dataset).__name__} has "
+                    "no load_state_dict here, or is read by workers; give the dataset it was "
+                    "saved with, and num_workers=0"
+                )
+            self.dataset.load_state_dict(copy.deepcopy(place["dataset"]))
+            self._loaded = True
+        elif place is not None:
+            if len(place["counts"]) != 1:
+                raise StateError(
+                    f"num_workers is {self.num_workers}, the state was saved with "
+                    f"{len(place['counts'])}; the order of a stream depends on it: resume with "
+                    "the same number (0 and 1 are alike)"
+                )
+            skip = place["counts"][0]
+        elif self._loaded:  # a state once loaded must not shorten the epochs that follow
+            self.dataset.load_state_dict(copy.deepcopy(self._initial))
+        self._reader = _InProcess(self.dataset, skip)
+
+    def __next__(self) -> Any:
+        if self._reader is None:
+            raise StopIteration
+        return next(self._reader)
+
+    def mark(self) -> dict[str, Any]:
+        """Where the next sample is, JSON-able where the dataset's own state is."""
+        if self.is_stateful:
+            return {"dataset": copy.deepcopy(self.dataset.state_dict())}
+        counts, turn = (
+            ([0], 0) if self._reader is None else (self._reader.counts, self._reader.turn)
+        )
+        return {"counts": list(counts), "turn": turn}
+
+    def end(self) -> None:
+        """Stop reading; processes end unless they are persistent."""
+        if self._reader is not None:
+            self._reader.end(stop_workers=not self.persistent_workers)
+            self._reader = None
+
+
+class _InProcess(Iterator[Any]):
+    """Reads in this process."""
+
+    turn = 0
+
+    def __init__(self, dataset: Any, skip: int) -> None:
+        self._items = iter(dataset)
+        self.counts = [0]
+        for _ in range(skip):
+            if next(self._items, _End) is _End:
+                break
+            self.counts[0] += 1
+
+    def __next__(self) -> Any:
+        sample = next(self._items)
+        self.counts[0] += 1
+        return sample
+
+    def end(self, *, stop_workers: bool) -> None:
+        for name in ("close", "_shutdown_workers"):  # a generator's; that of torch's own iterator
+            stop = getattr(self._items, name, None)
+            if callable(stop):
+                stop()
+
+
+class _InWorkers(Iterator[Any]):
+    """Takes one sample of each worker in turn, and passes over those that have ended."""
+
+    def __init__(
+        self,
+        loader: "DataLoader[Any]",
+        part: "_WorkerPart",
+        epoch: int,
+        place: Mapping[str, Any] | None,
+    ) -> None:
+        workers = part.num_workers
+        start: Mapping[str, Any] = {"counts": [0] * workers, "turn": 0} if place is None else place
+        self.counts = list(start.get("counts", ()))
+        self.turn = int(start.get("turn", 0))
+        if len(self.counts) != workers:
+            raise StateError(
+                f"num_workers is {workers}, the state was saved with {len(self.counts)} (0: "
+                "with the dataset's own state); the order of a stream depends on it: resume with "
+                "the same"
+            )
+        part.begin[0] = epoch
+        part.begin[1:] = torch.tensor(self.counts)
+        self._items = iter(loader)
+        self._came: list[deque[Any]] = [deque() for _ in range(workers)]
+        self._next_to_come = 0
+        self._ended = [False] * workers
+
+    def __next__(self) -> Any:
+        while not all(self._ended):
+            worker = self.turn
+            while not self._came[worker]:
+                self._came[self._next_to_come].append(next(self._items))
+                self._next_to_come = (self._next_to_come + 1) % len(self._came)
+            self.turn = (worker + 1) % len(self._came)
+            sample = self._came[worker].popleft()
+            if not isinstance(sample, _End):
+                self.counts[worker] += 1
+                return sample
+            self._ended[worker] = True
+        raise StopIteration
+
+    def end(self, *, stop_workers: bool) -> None:
+        stop = getattr(self._items, "_shutdown_workers", None)
+        if stop_workers and stop is not None:
+            stop()
+
+
+class _WorkerPart(IterableDataset[Any]):
+    """The part of the stream that one worker reads, without end."""
+
+    def __init__(self, dataset: Any, num_workers: int) -> None:
+        self.dataset = dataset
+        self.num_workers = num_workers
+        # Epoch, then what each worker leaves out; shared, as processes may outlive the epoch.
+        self.begin = torch.zeros(1 + num_workers, dtype=torch.int64)
+        self.begin.share_memory_()  # type: ignore[no-untyped-call]
+        self.asked: list[str] = []
+        self.worker = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        epoch, skip = int(self.begin[0]), int(self.begin[1 + self.worker])
+        if callable(getattr(self.dataset, "set_epoch", None)):
+            self.dataset.set_epoch(epoch)
+        return self._samples(skip)
+
+    def _samples(self, skip: int) -> Iterator[Any]:
+        items = iter(self.dataset)
+        samples = chain(list(islice(items, 1)), items)  # by its first sample it will have asked
+        if not self.asked:
+            samples = islice(samples, self.worker, None, self.num_workers)  # type: ignore[assignment]
+        yield from islice(samples, skip, None)
+        while True:
+            yield _End()
+
+
+class _WatchedStart:
+    """Notes whether the dataset, or the user's `worker_init_fn`, asks for the number of workers.
+
+    Nothing can take its worker's part without that number; the worker's id alone serves to seed.
+    """
+
+    def __init__(self, worker_init_fn: Callable[[int], None] | None) -> None:
+        self.worker_init_fn = worker_init_fn
+
+    def __call__(self, worker: int) -> None:
+        info: Any = get_worker_info()
+        part, asked = info.dataset, info.dataset.asked
+        part.worker = worker
+
+        class Watched(type(info)):  # type: ignore[misc]
+            __slots__ = ()
+
+            def __getattribute__(self, name: str) -> Any:
+                if name == "num_workers":
+                    asked.append(name)
+                return object.__getattribute__(self, name)
+
+        object.__setattr__(info, "__class__", Watched)
+        object.__setattr__(info, "dataset", part.dataset)  # as users of torch expect it
+        if self.worker_init_fn is not None:
+            self.worker_init_fn(worker)
+
+
+def _torch_loader(
+    part: _WorkerPart, num_workers: int, persistent_workers: bool, options: dict[str, Any]
+) -> "DataLoader[Any]":
+    start = _WatchedStart(options.pop("worker_init_fn", None))
+    return DataLoader(
+        part,
+        batch_size=None,
+        num_workers=num_workers,
+        collate_fn=_as_it_is,
+        worker_init_fn=start,
+        persistent_workers=persistent_workers,
+        **options,
+    )
+
+
+def _as_it_is(sample: Any) -> Any:
+    return sample

@@ -19,7 +19,6 @@ __all__ = [
     "resolve_limits",
     "resolve_sizes",
     "resolve_tail",
-    "worker_options",
 ]
 
 
@@ -37,15 +36,16 @@ def checked_dataset(dataset: Any) -> Any:
     return dataset
 
 
-def refuse_reordering(*, sampler: Any, in_order: bool) -> None:
+def refuse_reordering(*, sampler: Any, batch_sampler: Any, in_order: bool) -> None:
     """Refuse the arguments of torch's DataLoader that would change the plan's order.
 
     Raises:
         ArgumentError: A sampler is given, or `in_order` is false.
     """
     if sampler is not None:
+        other = "cost_model" if batch_sampler is None else "batch_sampler"
         raise ArgumentError(
-            "sampler and cost_model exclude each other: the plan decides the order of the samples; "
+            f"sampler and {other} exclude each other: the plan decides the order of the samples; "
             "leave sampler out, use shuffle and seed, or a torch Subset for a part of the data"
         )
     if not in_order:
@@ -133,7 +133,7 @@ def resolve_limits(
     limits: Limits | None,
     layout: Layout | None,
     collate_fn: Any,
-    maxima: Mapping[str, int | None],
+    maxima: Mapping[str, Any],
 ) -> Limits:
     """Limits from a `Limits` object or from single maxima; the collator says the layout.
 
@@ -169,13 +169,3 @@ def resolve_tail(tail: Tail | None, drop_last: bool | None) -> Tail:
     if drop_last != (tail == "drop"):
         raise ArgumentError(f"drop_last is {drop_last}, tail is {tail!r}; give one of them")
     return tail
-
-
-def worker_options(num_workers: int, **options: Any) -> dict[str, Any]:
-    """Options that torch accepts with worker processes only; none of them without.
-
-    Raises:
-        ArgumentError: `num_workers` is not a whole number >= 0.
-    """
-    check_count("num_workers", num_workers, least=0)
-    return options if num_workers else {}

@@ -1,13 +1,12 @@
 """BalancedDataLoader: torch's DataLoader with a plan in place of batch_size and sampler."""
 
 import inspect
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.utils.data import DataLoader, default_collate
+from torch.utils.data import default_collate
 
 from balancer.cost import CostFunction
 from balancer.effort import Effort
@@ -15,17 +14,19 @@ from balancer.planner import Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Barrier, Layout, Limits, Modules
-from loaders.arguments import checked_dataset, rank_view, refuse_reordering, worker_options
+from loaders.arguments import checked_dataset, rank_view, refuse_reordering
+from loaders.iteration import EpochIteration
 from loaders.microbatch import MicrobatchFacts
 from loaders.planning import plan_batches
-from loaders.reading import MicrobatchDataset
-from loaders.sampler import BalancedBatchSampler, EpochHandle
-from loaders.step import Step
+from loaders.sampler import BalancedBatchSampler
+from loaders.state import OnTopologyChange
+from loaders.torch_loader import torch_loader
+from loaders.worker_arguments import worker_options
 
 __all__ = ["BalancedDataLoader"]
 
 
-class BalancedDataLoader:
+class BalancedDataLoader(EpochIteration):
     """Drop-in for `torch.utils.data.DataLoader` whose ranks finish their steps together.
 
     Takes torch's keyword arguments, which mean the same, and those of the plan. Iterating yields
@@ -65,6 +66,9 @@ class BalancedDataLoader:
         dp_rank: Data-parallel rank; found by `loaders.rank.discover_rank` when not given.
         dp_size: Data-parallel ranks; give both or neither.
         mesh: Device mesh to find them in.
+        on_topology_change: What `load_state_dict` does with the state of another topology, other
+            limits or options: `"error"`, or `"replan"` what is left of the epoch under the new
+            ones, as in `BalancedBatchSampler`.
         batch_sampler: A `BalancedBatchSampler` (rank view) in place of all arguments of the plan.
         sampler: Refused: the plan decides the order.
         collate_fn: Gets the list of a microbatch's samples; torch's `default_collate` when not
@@ -127,6 +131,7 @@ class BalancedDataLoader:
         dp_rank: int | None = None,
         dp_size: int | None = None,
         mesh: DeviceMesh | None = None,
+        on_topology_change: OnTopologyChange = "error",
         batch_sampler: BalancedBatchSampler | None = None,
         sampler: None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -141,7 +146,7 @@ class BalancedDataLoader:
         pin_memory_device: str = "",
         in_order: bool = True,
     ) -> None:
-        refuse_reordering(sampler=sampler, in_order=in_order)
+        refuse_reordering(sampler=sampler, batch_sampler=batch_sampler, in_order=in_order)
         self.dataset = checked_dataset(dataset)
         self.collate_fn = default_collate if collate_fn is None else collate_fn
         plan_arguments: dict[str, Any] = {
@@ -170,6 +175,7 @@ class BalancedDataLoader:
             "dp_rank": dp_rank,
             "dp_size": dp_size,
             "mesh": mesh,
+            "on_topology_change": on_topology_change,
         }
         if batch_sampler is None:
             batch_sampler = plan_batches(dataset, self.collate_fn, **plan_arguments)
@@ -187,112 +193,25 @@ class BalancedDataLoader:
         self.pin_memory_device = pin_memory_device
         self.in_order = in_order
         self.facts: MicrobatchFacts | None = None
-        self._running_epoch: int | None = None
-        self._loader = self._torch_loader()
-
-    def _torch_loader(self) -> "DataLoader[Any]":
-        wrapped = isinstance(self.dataset, MicrobatchDataset)
-        return DataLoader(
-            self.dataset if wrapped else MicrobatchDataset(self.dataset),
-            batch_sampler=self.batch_sampler,
-            collate_fn=_CollateWithFacts(self.collate_fn),
-            num_workers=self.num_workers,
-            pin_memory=self.pin_memory,
-            pin_memory_device=self.pin_memory_device,
-            generator=self.generator,
-            worker_init_fn=self.worker_init_fn,
+        self.batch_sampler.counted_outside = True
+        self._loader = torch_loader(
+            dataset,
+            batch_sampler,
+            self.collate_fn,
             **worker_options(
-                self.num_workers,
-                timeout=self.timeout,
-                multiprocessing_context=self.multiprocessing_context,
-                prefetch_factor=self.prefetch_factor,
-                persistent_workers=self.persistent_workers,
+                num_workers=num_workers,
+                pin_memory=pin_memory,
+                timeout=timeout,
+                worker_init_fn=worker_init_fn,
+                multiprocessing_context=multiprocessing_context,
+                generator=generator,
+                prefetch_factor=prefetch_factor,
+                persistent_workers=persistent_workers,
+                pin_memory_device=pin_memory_device,
             ),
         )
-
-    @property
-    def sampler(self) -> EpochHandle:
-        """Where frameworks look for `set_epoch`."""
-        return self.batch_sampler.sampler
-
-    @property
-    def drop_last(self) -> bool:
-        """Whether samples that do not fill a last step are left out."""
-        return self.batch_sampler.drop_last
-
-    @property
-    def epoch(self) -> int:
-        """Epoch being handed out, or between epochs the one that the next iteration hands out."""
-        return self.batch_sampler.epoch if self._running_epoch is None else self._running_epoch
-
-    @property
-    def num_steps(self) -> int:
-        """Optimizer steps of an epoch."""
-        return self.batch_sampler.planner.num_steps
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration hand out `epoch`; without a call, epochs follow one another.
-
-        Raises:
-            ArgumentError: `epoch` is not a whole number >= 0.
-        """
-        self.batch_sampler.set_epoch(epoch)
-        self._running_epoch = None
-
-    def __len__(self) -> int:
-        """Exact number of microbatches of this rank in `epoch`."""
-        return self.batch_sampler.num_microbatches(self.epoch)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Microbatches of the next epoch, each as `collate_fn` returned it."""
-        with closing(self._handed_out()) as stream:
-            for _, microbatch in stream:
-                yield microbatch
-
-    def steps(self) -> Iterator[Step]:
-        """Optimizer steps of the next epoch, each an iterator over its microbatches.
-
-        What a loop body leaves of a step is read and thrown away before the next one.
-        """
-        with closing(self._handed_out()) as stream:
-            for facts, microbatch in stream:
-                step = Step(facts, microbatch, stream)
-                yield step
-                step.skip_rest()
-
-    def _handed_out(self) -> Generator[tuple[MicrobatchFacts, Any], None, None]:
-        """Microbatches with their facts; when closed, nothing of it is left running."""
-        iterator = iter(self._loader)
-        try:
-            for facts, microbatch in iterator:
-                self.facts = facts
-                self._running_epoch = facts.epoch
-                yield facts, microbatch
-        finally:
-            self._running_epoch = None
-            if not self.persistent_workers:
-                _stop_workers(iterator)
-
-
-def _stop_workers(iterator: Any) -> None:
-    """Stop worker processes now; a traceback would keep the iterator, and so them, alive."""
-    stop = getattr(iterator, "_shutdown_workers", None)
-    if stop is not None:
-        stop()
 
 
 def _defaults() -> dict[str, Any]:
     parameters = inspect.signature(BalancedDataLoader).parameters
     return {name: parameter.default for name, parameter in parameters.items()}
-
-
-class _CollateWithFacts:
-    """Collates in the worker and sends the facts along, so that order is never guessed."""
-
-    def __init__(self, collate_fn: Callable[[list[Any]], Any]) -> None:
-        self.collate_fn = collate_fn
-
-    def __call__(self, samples: list[Any]) -> tuple[MicrobatchFacts | None, Any]:
-        wants_facts = getattr(self.collate_fn, "wants_facts", False)
-        facts = getattr(samples, "facts", None)
-        return facts, self.collate_fn(samples if wants_facts else list(samples))

@@ -19,6 +19,7 @@ from loaders.arguments import (
 )
 from loaders.rank import discover_rank
 from loaders.sampler import BalancedBatchSampler
+from loaders.state import OnTopologyChange
 
 __all__ = ["plan_batches"]
 
@@ -52,6 +53,7 @@ def plan_batches(
     dp_rank: int | None,
     dp_size: int | None,
     mesh: DeviceMesh | None,
+    on_topology_change: OnTopologyChange,
 ) -> BalancedBatchSampler:
     """This rank's batch sampler; the arguments are those of `BalancedDataLoader`.
 
@@ -92,6 +94,7 @@ def plan_batches(
         topology,
         global_batch_size=samples_of_step,
         dp_rank=rank,
+        on_topology_change=on_topology_change,
         seed=seed,
         shuffle=shuffle,
         oversize=oversize,

@@ -80,7 +80,7 @@ def refine(placed, costs, amounts, caps, padded, dp_size, num_slots, num_groups,
     while idle < num_groups * modules and search.value(search.placed) > goal and budget > 0:
         line_a = search.dearest_line(g // modules, g % modules)
         improved = False
-        for offset in range(1, num_lines):
+        for offset in range(num_lines):
             line_b = (line_a + offset + turn) % num_lines
             if line_b == line_a:
                 continue

@@ -126,7 +126,7 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
     while idle < num_tops and value > goal and budget > 0:
         line_a = (g // num_modules) * dp_size + top_rank[g * 3]
         improved = False
-        for offset in range(1, num_lines):
+        for offset in range(num_lines):
             line_b = (line_a + offset + turn) % num_lines
             if line_b == line_a:
                 continue

@@ -1,4 +1,4 @@
-"""The program: `balancer plan`, `report`, `tokens`, `probe` and `calibrate`.
+"""The program: `balancer plan`, `report`, `split`, `tokens`, `probe` and `calibrate`.
 
 Exit code 0; 1 where samples or files were at fault and left out; 2 on bad input, with one line on
 stderr that says what to do.
@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from balancer.cli import calibrate, plan, probe, report, tokens
+from balancer.cli import calibrate, plan, probe, report, split, tokens
 from balancer.cli.options import COLUMN_FLAGS
 from balancer.errors import BalancerError
 
@@ -18,6 +18,7 @@ __all__ = ["main"]
 _COMMANDS = {
     "plan": plan,
     "report": report,
+    "split": split,
     "tokens": tokens,
     "probe": probe,
     "calibrate": calibrate,

@@ -60,7 +60,7 @@ def test_annealing_returns_the_best_it_saw(problem, per_step, warmth):
 def test_annealing_finds_what_moves_and_swaps_do_not():
     """Out of a start that no single exchange improves, to the best possible."""
     costs, none = np.array([29, 25, 24, 21, 20, 11, 8], np.int64), np.zeros(0, np.int64)
-    start = np.array([1, 1, 0, 0, 0, 1, 1], np.int64)
+    start = np.array([0, 0, 1, 1, 1, 0, 1], np.int64)
     problem = (costs, 1, none, none, False, 2, 1, 1, 0)
     assert refine(start.copy(), *problem, 10**6) == 73
     assert anneal(start, *problem, 400, 4000, 1, annealing_chances(), None, None) == 69

@@ -2,14 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
 from balancer.cost import CostFunction
-from balancer.errors import ArgumentError
-from balancer.topology import Topology
+from balancer.topology import Barrier, Topology
 from benchmarks.measure import Record, median_seconds
 from benchmarks.planners import PlannerChoice
 from benchmarks.traces import Trace, trace_costs
@@ -46,7 +46,8 @@ def measure_planning_time(
     cost: CostFunction,
     planners: Mapping[str, PlannerChoice],
     topologies: Mapping[str, Topology],
-    num_samples: int,
+    barriers: Sequence[Barrier] | None,
+    sizes: Mapping[str, Sequence[int]],
     repeats: int,
     seed: int,
     quick: bool,
@@ -58,43 +59,49 @@ def measure_planning_time(
 
     Args:
         name: Name of the experiment in the records.
-        traces: Traces by name; samples are drawn from each without replacement.
+        traces: Traces by name; a step has each sample once, more often where they are too few.
         cost: What samples are priced by.
         planners: Planner choices by name.
         topologies: Topologies by name.
-        num_samples: Samples of the step.
+        barriers: Barriers to set on each topology; its own when `None`.
+        sizes: Samples of the step, by the name of the topology.
         repeats: Timed calls of each.
         seed: Seed of the draw.
         quick: Few repeats, to see that it runs.
     """
     calls = 3 if quick else repeats
+    rng = np.random.default_rng(seed)
+    settings = [
+        (replace(topology, barrier=barrier), size)
+        for key, topology in topologies.items()
+        for barrier in barriers or [topology.barrier]
+        for size in sizes[key]
+    ]
     records = []
     for trace in traces.values():
         costs, _ = trace_costs(trace, cost)
-        if len(costs) < num_samples:
-            raise ArgumentError(
-                f"num_samples is {num_samples}, data={trace.name} has {len(costs)} samples; "
-                "give fewer, or data=mixture"
-            )
-        ids = np.random.default_rng(seed).permutation(len(costs))[:num_samples]
-        sort_s = median_seconds(partial(np.argsort, costs.total[ids]), repeats=10 * calls)
-        for topology in topologies.values():
+        for topology, size in settings:
+            rows = rng.permutation(max(size, len(costs)))[:size] % len(costs)
+            step, ids = costs.select(rows), rng.permutation(size)
+            sort_s = median_seconds(partial(np.argsort, step.total), repeats=10 * calls)
             for planner in planners.values():
-                plan_s = median_seconds(partial(planner, costs, topology, ids), repeats=calls)
+                call = partial(planner, step, topology, ids)
+                plan_s, proof = median_seconds(call, repeats=calls), call().certificates[0]
                 records += [
                     Record(
                         experiment=name, data=trace.name, planner=planner.name,
-                        topology=str(topology), barrier=topology.barrier, metric=metric,
+                        topology=f"{topology}_n{size}", barrier=topology.barrier, metric=metric,
                         value=value, unit=unit, n=calls,
                     )
                     for metric, value, unit in (
                         ("planning_seconds", plan_s, "s"),
                         ("argsort_seconds", sort_s, "s"),
                         ("planning_over_argsort", plan_s / sort_s, "ratio"),
+                        ("planned_over_bound", proof.step_time / proof.lower_bound, "ratio"),
                     )
                 ]  # fmt: skip
-    barriers = {topology.barrier for topology in topologies.values()}
-    return records + [_compile_record(name, barrier, 1 if quick else 3) for barrier in barriers]
+    measured = dict.fromkeys(topology.barrier for topology, _ in settings)
+    return records + [_compile_record(name, barrier, 1 if quick else 3) for barrier in measured]
 
 
 def _compile_record(name: str, barrier: str, processes: int) -> Record:

@@ -80,14 +80,16 @@ def test_planning_time_is_set_beside_sorting() -> None:
         cost=preset("qwen2.5-vl-3b"),
         planners={"balanced": Balanced()},
         topologies={"small": _SMALL},
-        num_samples=256,
+        barriers=None,
+        sizes={"small": [256]},
         repeats=3,
         seed=0,
         quick=True,
     )
     values = {r.metric: r.value for r in records}
     assert set(values) == {
-        "planning_seconds", "argsort_seconds", "planning_over_argsort", "compile_seconds",
+        "planning_seconds", "argsort_seconds", "planning_over_argsort", "planned_over_bound",
+        "compile_seconds",
     }  # fmt: skip
     ratio = values["planning_seconds"] / values["argsort_seconds"]
     assert values["planning_over_argsort"] == pytest.approx(ratio)

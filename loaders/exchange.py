@@ -136,9 +136,9 @@ class RankLink:
         return [unpack_parcel(part) if len(part) else [] for part in parts]
 
     def leave(self, why: str) -> None:
-        """Tell the other ranks that this one will not come again."""
+        """Tell the other ranks that this one will not come again; what is told first stands."""
         if self._store is not None:
-            self._store.set("left", f"rank {self.dp_rank} {why}")
+            self._store.compare_set("left", "", f"rank {self.dp_rank} {why}")
 
     def close(self) -> None:
         """Let go of the connections; nothing is waited for."""
@@ -197,8 +197,8 @@ class RankLink:
             or int(self._store.get(f"at/{rank}").decode()) < number
         ]
         return (
-            f"ranks {', '.join(late)} did not come to agree on the next window within "
-            f"{self.timeout_s:g} s; they stopped, or read more slowly: raise agree_timeout_s if so"
+            f"rank {', '.join(late)} did not come to agree on the next window within "
+            f"{self.timeout_s:g} s; it stopped, or reads more slowly: raise agree_timeout_s if so"
         )
 
 

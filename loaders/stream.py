@@ -2,24 +2,24 @@
 
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
-from typing import Any, get_args
+from typing import Any
 
 from torch.utils.data import default_collate
 
 from balancer.cost import CostFunction
-from balancer.errors import ArgumentError, PlanError
+from balancer.errors import PlanError
 from balancer.planner import Illegal, Tail
 from balancer.step_planner import Oversize
-from balancer.topology import Barrier, Layout, Limits, Modules, Topology, check_choice, check_count
+from balancer.topology import Barrier, Layout, Limits, Modules, Topology, check_count
 from loaders.arguments import (
     resolve_global_batch_size,
     resolve_limits,
     resolve_tail,
-    worker_options,
 )
 from loaders.exchange import RankLink, find_group
 from loaders.microbatch import MicrobatchFacts, SampleList
 from loaders.step import Step
+from loaders.stream_arguments import check_stream, microbatches_per_epoch, steps_of_window
 from loaders.stream_engine import PlannedWindow, StreamEngine, StreamStats
 from loaders.stream_plan import StreamRules
 from loaders.stream_reader import WindowReader
@@ -53,24 +53,18 @@ class StreamLoader:
         size_fn: Size of a sample: a `balancer.sizing.sample_size.SampleSize`, or a mapping with its
             keys.
         cost_model: Prices the sizes, for example `balancer.flops.cost.FlopsCost`.
-        window_size: Samples of this rank that are planned together; as many whole steps are made of
-            them as fit.
+        window_size: Samples of this rank that are planned together, in as many steps as fit.
         batch_size: Samples of a microbatch, on average; or give `global_batch_size`.
         global_batch_size: Samples of an optimizer step over all ranks, a multiple of their number.
         num_microbatches: Microbatches of each rank in a step; more where limits ask for them.
         max_microbatches: As in `balancer.topology.Topology`.
-        max_tokens: Most tokens of a microbatch; likewise `max_patches`, `max_images`,
-            `max_samples`.
-        limits: All of these in one object.
-        layout: As in `BalancedDataLoader`.
+        max_tokens: Most tokens of a microbatch; it, `max_patches`, `max_images`, `max_samples`,
+            `limits`, `layout` and `modules` as in `BalancedDataLoader`.
         barrier: Where ranks wait, `"step"` or `"microbatch"`.
-        modules: As in `balancer.topology.Topology`.
-        oversize: A sample beyond a limit is an `"error"`, is left out (`"drop"`) and listed, or
-            gets a microbatch of its own (`"alone"`).
-        illegal: A sample that the model cannot take is an `"error"`, or left out (`"drop"`).
+        oversize: As in `BalancedDataLoader`, and likewise `illegal`; what they drop is listed.
         tail: Samples that do not fill a last step are left out (`"drop"`), completed by repeats
             (`"pad"`), or run with zero-loss fillers (`"filler"`).
-        drop_last: torch's word for it: true is `tail="drop"`, false `tail="pad"`.
+        drop_last: torch's word for it: `tail="drop"` or `"pad"`.
         steps_per_epoch: Optimizer steps of an epoch; streams that end before are an error. `None`:
             until they end, and the loader has no length.
         group: Process group of the data-parallel ranks; all processes when not given. With NCCL
@@ -137,7 +131,7 @@ class StreamLoader:
         persistent_workers: bool = False,
         **options: Any,
     ) -> None:
-        _check(dataset, size_fn, barrier, oversize, illegal, steps_per_epoch)
+        check_stream(dataset, size_fn, barrier, oversize, illegal, steps_per_epoch)
         self.collate_fn = default_collate if collate_fn is None else collate_fn
         self._group, self.dp_rank, self.dp_size = find_group(group)
         maxima = {
@@ -155,24 +149,23 @@ class StreamLoader:
             limits=resolve_limits(limits, layout, collate_fn, maxima),
         )
         samples_of_step = resolve_global_batch_size(
-            batch_size=batch_size,
-            global_batch_size=global_batch_size,
-            dp_size=self.dp_size,
+            batch_size=batch_size, global_batch_size=global_batch_size, dp_size=self.dp_size,
             num_microbatches=num_microbatches,
-        )
+        )  # fmt: skip
         self.rules = StreamRules(
             topology=topology,
             global_batch_size=samples_of_step,
-            window_steps=_window_steps(window_size, samples_of_step, topology),
+            window_steps=steps_of_window(window_size, samples_of_step, topology),
             oversize=oversize,
             tail=resolve_tail(tail, drop_last),
         )
         pricing = RowPricing.of(size_fn, cost_model, topology, oversize=oversize, illegal=illegal)
+        check_count("num_workers", num_workers, least=0)
         source = StreamSource(
             dataset,
             num_workers=num_workers,
             persistent_workers=persistent_workers and num_workers > 0,
-            options=worker_options(num_workers, **options),
+            options=options if num_workers else {},
         )
         self._reader = WindowReader(source, pricing, dp_rank=self.dp_rank, dp_size=self.dp_size)
         self.dataset = dataset
@@ -181,13 +174,9 @@ class StreamLoader:
         self.agree_timeout_s = agree_timeout_s
         self.facts: MicrobatchFacts | None = None
         self._state = StreamState(
-            rules=self.rules,
-            dp_rank=self.dp_rank,
-            num_workers=num_workers,
-            modules=pricing.modules,
-            moves=self._moves,
-            steps_per_epoch=steps_per_epoch,
-        )
+            rules=self.rules, dp_rank=self.dp_rank, num_workers=num_workers,
+            modules=pricing.modules, moves=self._moves, steps_per_epoch=steps_per_epoch,
+        )  # fmt: skip
         self._stats = StreamStats()
 
     @property
@@ -217,15 +206,7 @@ class StreamLoader:
         Raises:
             TypeError: `steps_per_epoch` is not given, or limits may ask for more microbatches.
         """
-        topology = self.rules.topology
-        fixed = topology.max_microbatches == topology.num_microbatches or not topology.limits.given
-        if self.steps_per_epoch is None or not fixed:
-            missing = "max_microbatches=num_microbatches" if self.steps_per_epoch else "its length"
-            raise TypeError(
-                f"the stream does not know its length in microbatches; give steps_per_epoch, and "
-                f"with limits max_microbatches=num_microbatches too (missing: {missing})"
-            )
-        return self.steps_per_epoch * topology.num_microbatches
+        return microbatches_per_epoch(self.rules.topology, self.steps_per_epoch)
 
     def stats(self) -> StreamStats:
         """What became of this rank's samples in the epoch iterated last."""
@@ -234,8 +215,8 @@ class StreamLoader:
     def state_dict(self) -> dict[str, Any]:
         """State after the microbatch handed out last: JSON-able where the dataset's own is.
 
-        It says where this rank's current window begins and what of it was handed out; to resume,
-        the window's samples are read again. Every rank saves its own.
+        It says where this rank's window begins and what of it was handed out; to resume, the
+        window's samples are read again. Every rank saves its own.
         """
         return self._state.state_dict()
 
@@ -278,10 +259,7 @@ class StreamLoader:
     def _epoch(self) -> Generator[tuple[MicrobatchFacts, Any], None, None]:
         state = self._state
         link = RankLink(
-            self._group,
-            dp_rank=self.dp_rank,
-            dp_size=self.dp_size,
-            timeout_s=self.agree_timeout_s,
+            self._group, dp_rank=self.dp_rank, dp_size=self.dp_size, timeout_s=self.agree_timeout_s
         )
         engine = StreamEngine(self.rules, self._reader, link, moves=self._moves)
         with closing(self._windows(engine)) as windows:
@@ -320,58 +298,3 @@ class StreamLoader:
     def _collated(self, samples: SampleList) -> Any:
         wants_facts = getattr(self.collate_fn, "wants_facts", False)
         return self.collate_fn(samples if wants_facts else list(samples))
-
-
-def _check(
-    dataset: Any,
-    size_fn: Any,
-    barrier: Barrier,
-    oversize: Oversize,
-    illegal: Illegal,
-    steps_per_epoch: int | None,
-) -> None:
-    if not hasattr(dataset, "__iter__") or iter(dataset) is dataset:
-        raise ArgumentError(
-            f"dataset is a {type(dataset).__name__}; allowed: an iterable that begins anew each "
-            "time, such as a torch IterableDataset; wrap a generator in a class with __iter__"
-        )
-    if not callable(size_fn):
-        raise ArgumentError(
-            f"size_fn is {type(size_fn).__name__}; give a function that returns the size of a "
-            'sample, such as lambda sample: {"text_tokens": len(sample["input_ids"])}'
-        )
-    if barrier == "pipeline":
-        raise ArgumentError(
-            'barrier is "pipeline", which needs a map-style dataset and a size table; allowed '
-            'over streams: "step", "microbatch"'
-        )
-    check_choice("oversize", oversize, get_args(Oversize))
-    check_choice("illegal", illegal, get_args(Illegal))
-    if steps_per_epoch is not None:
-        check_count("steps_per_epoch", steps_per_epoch)
-
-
-def _window_steps(window_size: int, global_batch_size: int, topology: Topology) -> int:
-    """Whole steps in a window.
-
-    Raises:
-        ArgumentError: A rank's share of a step is no whole number, or too little or too much.
-    """
-    check_count("window_size", window_size)
-    if global_batch_size % topology.dp_size:
-        raise ArgumentError(
-            f"global_batch_size is {global_batch_size}, not a multiple of the {topology.dp_size} "
-            "ranks; each reads as many samples a step"
-        )
-    size = global_batch_size // topology.dp_size
-    if size < topology.num_microbatches:
-        raise ArgumentError(
-            f"global_batch_size is {global_batch_size}, {size} samples a rank, fewer than "
-            f"num_microbatches={topology.num_microbatches}; every microbatch needs one"
-        )
-    if window_size < size:
-        raise ArgumentError(
-            f"window_size is {window_size}, less than the {size} samples of a rank's step; a "
-            "window holds at least one step, better several"
-        )
-    return window_size // size

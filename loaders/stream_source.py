@@ -8,7 +8,7 @@ asks for the number of workers is split by turns, and workers that have ended st
 
 import copy
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
 
@@ -64,8 +64,7 @@ class StreamSource(Iterator[Any]):
         self.is_stateful = not num_workers and all(
             callable(getattr(dataset, name, None)) for name in ("state_dict", "load_state_dict")
         )
-        self._initial = copy.deepcopy(dataset.state_dict()) if self.is_stateful else None
-        self._loaded = False
+        self._initial: Any = None
         self._reader: _InProcess | _InWorkers | None = None
         self._part: _WorkerPart | None = None
         if num_workers:
@@ -94,8 +93,9 @@ class StreamSource(Iterator[Any]):
                     "no load_state_dict here, or is read by workers; give the dataset it was "
                     "saved with, and num_workers=0"
                 )
+            if self._initial is None:
+                self._initial = copy.deepcopy(self.dataset.state_dict())
             self.dataset.load_state_dict(copy.deepcopy(place["dataset"]))
-            self._loaded = True
         elif place is not None:
             if len(place["counts"]) != 1:
                 raise StateError(
@@ -104,7 +104,9 @@ class StreamSource(Iterator[Any]):
                     "the same number (0 and 1 are alike)"
                 )
             skip = place["counts"][0]
-        elif self._loaded:  # a state once loaded must not shorten the epochs that follow
+        elif (
+            self._initial is not None
+        ):  # a state once loaded must not shorten the epochs that follow
             self.dataset.load_state_dict(copy.deepcopy(self._initial))
         self._reader = _InProcess(self.dataset, skip)
 
@@ -148,10 +150,10 @@ class _InProcess(Iterator[Any]):
         return sample
 
     def end(self, *, stop_workers: bool) -> None:
-        for name in ("close", "_shutdown_workers"):  # a generator's; that of torch's own iterator
-            stop = getattr(self._items, name, None)
-            if callable(stop):
-                stop()
+        if isinstance(self._items, Generator):
+            self._items.close()
+        elif not getattr(self._items, "_persistent_workers", True):  # torch's own, of a DataLoader
+            self._items._shutdown_workers()
 
 
 class _InWorkers(Iterator[Any]):

@@ -1,0 +1,94 @@
+"""Checks of a stream's arguments."""
+
+from collections.abc import Generator
+from typing import Any, get_args
+
+from balancer.errors import ArgumentError
+from balancer.planner import Illegal
+from balancer.step_planner import Oversize
+from balancer.topology import Barrier, Topology, check_choice, check_count
+
+__all__ = ["check_stream", "microbatches_per_epoch", "steps_of_window"]
+
+
+def check_stream(
+    dataset: Any,
+    size_fn: Any,
+    barrier: Barrier,
+    oversize: Oversize,
+    illegal: Illegal,
+    steps_per_epoch: int | None,
+) -> None:
+    """Refuse what no stream can be planned with.
+
+    Raises:
+        ArgumentError: Naming the argument.
+    """
+    once = hasattr(dataset, "__next__") and (
+        isinstance(dataset, Generator) or type(dataset).__module__ in ("builtins", "itertools")
+    )
+    if not hasattr(dataset, "__iter__") or once:
+        raise ArgumentError(
+            f"dataset is a {type(dataset).__name__}; allowed: an iterable that begins anew each "
+            "time, such as a torch IterableDataset; wrap a generator in a class with __iter__"
+        )
+    if not callable(size_fn):
+        raise ArgumentError(
+            f"size_fn is {type(size_fn).__name__}; give a function that returns the size of a "
+            'sample, such as lambda sample: {"text_tokens": len(sample["input_ids"])}'
+        )
+    if barrier == "pipeline":
+        raise ArgumentError(
+            'barrier is "pipeline", which needs a map-style dataset and a size table; allowed '
+            'over streams: "step", "microbatch"'
+        )
+    check_choice("oversize", oversize, get_args(Oversize))
+    check_choice("illegal", illegal, get_args(Illegal))
+    if steps_per_epoch is not None:
+        check_count("steps_per_epoch", steps_per_epoch)
+
+
+def steps_of_window(window_size: int, global_batch_size: int, topology: Topology) -> int:
+    """Whole steps in a window.
+
+    Raises:
+        ArgumentError: A rank's share of a step is no whole number, or too little, or the window is.
+
+    Example:
+        >>> steps_of_window(100, 64, Topology(dp_size=2))
+        3
+    """
+    check_count("window_size", window_size)
+    if global_batch_size % topology.dp_size:
+        raise ArgumentError(
+            f"global_batch_size is {global_batch_size}, not a multiple of the {topology.dp_size} "
+            "ranks; each reads as many samples a step"
+        )
+    size = global_batch_size // topology.dp_size
+    if size < topology.num_microbatches:
+        raise ArgumentError(
+            f"global_batch_size is {global_batch_size}, {size} samples a rank, fewer than "
+            f"num_microbatches={topology.num_microbatches}; every microbatch needs one"
+        )
+    if window_size < size:
+        raise ArgumentError(
+            f"window_size is {window_size}, less than the {size} samples of a rank's step; a "
+            "window holds at least one step, better several"
+        )
+    return window_size // size
+
+
+def microbatches_per_epoch(topology: Topology, steps_per_epoch: int | None) -> int:
+    """Microbatches of a rank in an epoch of so many steps.
+
+    Raises:
+        TypeError: The number of steps is not given, or limits may ask for more microbatches.
+    """
+    fixed = topology.max_microbatches == topology.num_microbatches or not topology.limits.given
+    if steps_per_epoch is None or not fixed:
+        what = "steps_per_epoch" if steps_per_epoch is None else "max_microbatches=num_microbatches"
+        raise TypeError(
+            f"a stream does not know its length in microbatches without {what}; give it, or do not "
+            "ask for the length"
+        )
+    return steps_per_epoch * topology.num_microbatches

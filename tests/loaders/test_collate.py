@@ -36,7 +36,7 @@ def test_cu_seqlens_give_every_sample_back_from_the_packed_row(samples):
 @given(token_lists, st.integers(min_value=1, max_value=16))
 def test_the_attention_mask_gives_every_sample_back_from_the_padded_rows(samples, multiple):
     """Where the mask is 1 stand exactly the token lists that went in; rows are a multiple long."""
-    collator = PaddedCollator(pad_token_id=-7, pad_to_multiple_of=multiple)
+    collator = PaddedCollator(pad_token_id=-7, pad_sample_to=multiple)
     batch = collator([{"input_ids": ids} for ids in samples])
     rows = zip(batch["input_ids"], batch["attention_mask"], strict=True)
     assert [ids[mask == 1].tolist() for ids, mask in rows] == samples
@@ -61,7 +61,7 @@ def test_case_f3_every_field_of_tokens_has_the_same_length_after_padding():
         {"input_ids": [4], "labels": [4], "kind": [2]},
     ]
     packed = PackedCollator(token_fields=["kind"])(samples)
-    padded = PaddedCollator(pad_token_id=0, pad_to_multiple_of=8, token_fields=["kind"])(samples)
+    padded = PaddedCollator(pad_token_id=0, pad_sample_to=8, token_fields=["kind"])(samples)
     for name in ("input_ids", "position_ids", "labels", "kind"):
         assert packed[name].shape == (1, 4)
         assert padded[name].shape == (2, 8)
@@ -243,5 +243,5 @@ def test_a_size_table_that_miscounts_targets_is_reported_once():
 def test_bad_options_are_refused_by_name():
     with pytest.raises(ArgumentError, match="check_targets is 'maybe'"):
         PackedCollator(check_targets="maybe")
-    with pytest.raises(ArgumentError, match="pad_to_multiple_of is 0"):
-        PaddedCollator(pad_token_id=0, pad_to_multiple_of=0)
+    with pytest.raises(ArgumentError, match="pad_sample_to is 0"):
+        PaddedCollator(pad_token_id=0, pad_sample_to=0)

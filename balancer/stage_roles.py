@@ -29,12 +29,20 @@ def language_modules(stages: Sequence[Mapping[str, float]]) -> set[str]:
     return {name for stage in language_stages(stages) for name in _modules(stages[stage])}
 
 
-def check_deferral(stages: Sequence[Mapping[str, float]], schedule: str) -> None:
+def check_deferral(
+    stages: Sequence[Mapping[str, float]], schedule: str, unequal_ranks: bool
+) -> None:
     """Refuse deferral where encoder and language work share a stage, or the schedule would lock.
 
     Raises:
-        ArgumentError: The schedule is interleaved, or a stage holds both, or none holds encoders.
+        ArgumentError: The schedule is interleaved, ranks differ, a stage holds both, or none holds
+            encoders.
     """
+    if unequal_ranks:
+        raise ArgumentError(
+            "deferral is True with rank_speeds or rank_limits; deferral is planned for equal ranks "
+            "only: leave one of them out"
+        )
     if schedule == "interleaved":
         raise ArgumentError(
             'deferral is True with schedule="interleaved", whose groups of microbatches would wait '

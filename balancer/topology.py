@@ -211,7 +211,8 @@ class Topology:
         if self.max_in_flight is not None:
             self._check_in_flight()
         if self.deferral:
-            check_deferral(self.stages, self.schedule)
+            unequal = bool(self.rank_speeds or self.rank_limits)
+            check_deferral(self.stages, self.schedule, unequal)
 
     def _check_interleaved(self) -> None:
         for name in ("num_microbatches", "max_microbatches"):

@@ -53,6 +53,10 @@ PIPELINE = {"dp_size": 2, "num_microbatches": 4, "barrier": "pipeline", "pp_size
             {"deferral": True, "schedule": "interleaved", "virtual_stages": 2},
             'deferral is True with schedule="interleaved"',
         ),
+        (
+            {"deferral": True, "rank_speeds": (1.0, 0.5)},
+            "deferral is True with rank_speeds or rank_limits",
+        ),
         ({"deferral": True, "barrier": "step", "pp_size": 1}, "deferral is True under barrier="),
     ],
 )

@@ -11,6 +11,7 @@ from balancer.bounds import step_bound
 from balancer.covers import Cover
 from balancer.effort import annealing_chances
 from balancer.errors import CapacityError
+from balancer.kernels.fill import fill_cells
 from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ranks
 from balancer.kernels.refine import refine
 from balancer.kernels.search import anneal
@@ -167,7 +168,7 @@ def best_placement(
     goal = int(bound * problem.budget.good_enough)
     best, fewest_faults = None, 0
     for name, cells in _placements(problem, topology, num_slots):
-        if cells.min() < 0:
+        if cells.min() < 0 or (name == "in order" and best is not None):
             continue
         fill_empty(
             problem.order, num_slots * topology.dp_size, cells, problem.amounts, problem.caps,
@@ -265,6 +266,8 @@ def _placements(
         order = np.argsort(-tightest, kind="stable")
         num_cells = size[0] * size[1]
         yield "best fit", place_by_amount(order, *limits, num_cells, size[0], 1, by_total)
+        if not topology.rank_limits:  # never better, but legal wherever steps were filled like this
+            yield "in order", fill_cells(stable_order(problem.position), *limits, num_cells)
 
 
 def _is_large(problem: StepProblem, topology: Topology) -> bool:

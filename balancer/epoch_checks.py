@@ -5,17 +5,21 @@ import numpy as np
 from balancer.epoch_order import EpochOrder
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.priced import PricedSamples
-from balancer.topology import Topology
+from balancer.topology import Topology, check_count
 
 __all__ = ["check_average_step", "check_enough_samples", "check_step_size"]
 
 
-def check_step_size(topology: Topology, global_batch_size: int) -> None:
-    """Refuse steps with fewer samples than microbatches.
+def check_step_size(topology: Topology, global_batch_size: int | None, window_steps: int) -> None:
+    """Refuse steps with fewer samples than microbatches, or that cannot be filled.
 
     Raises:
         ArgumentError: Naming the arguments.
     """
+    if global_batch_size is None:
+        _check_can_be_filled(topology, window_steps)
+        return
+    check_count("global_batch_size", global_batch_size)
     cells = topology.dp_size * topology.num_microbatches
     if global_batch_size < cells:
         raise ArgumentError(
@@ -26,7 +30,7 @@ def check_step_size(topology: Topology, global_batch_size: int) -> None:
 
 
 def check_enough_samples(
-    costs: PricedSamples, order: EpochOrder, global_batch_size: int, num_steps: int
+    costs: PricedSamples, order: EpochOrder, global_batch_size: int | None, num_steps: int
 ) -> None:
     """Refuse epochs without a step.
 
@@ -36,6 +40,12 @@ def check_enough_samples(
     if not order.num_samples:
         cause = "all are over a limit or illegal" if len(costs) else "there are none"
         raise PlanError(f"costs has no sample to plan ({cause}); an epoch would be empty")
+    if not num_steps and global_batch_size is None:
+        raise PlanError(
+            f"costs has {order.num_samples} samples to plan, which all fit one step, and "
+            'tail="drop" (drop_last) drops an incomplete step; lower num_microbatches or the '
+            'limits, or pass tail="pad" or "filler"'
+        )
     if not num_steps:
         raise PlanError(
             f"costs has {order.num_samples} samples to plan, fewer than global_batch_size="
@@ -45,7 +55,7 @@ def check_enough_samples(
 
 
 def check_average_step(
-    costs: PricedSamples, topology: Topology, order: EpochOrder, global_batch_size: int
+    costs: PricedSamples, topology: Topology, order: EpochOrder, global_batch_size: int | None
 ) -> None:
     """Refuse limits that even an average step does not fit: most steps would fail later.
 
@@ -53,7 +63,7 @@ def check_average_step(
         CapacityError: Naming the limit and the least `max_microbatches` that would do.
     """
     most = topology.max_microbatches
-    if most is None:
+    if most is None or global_batch_size is None:
         return
     limits = topology.limits
     for name, limit in limits.room.items():
@@ -73,4 +83,31 @@ def check_average_step(
                 f"max_microbatches={most} with max_{name}={limit} hold {fits}; raise "
                 f"max_microbatches to at least {needed:.0f}, raise max_{name}, or lower "
                 "global_batch_size"
+            )
+
+
+def _check_can_be_filled(topology: Topology, window_steps: int) -> None:
+    """Refuse filled steps where nothing ends a step, or where a plan of each cannot be promised.
+
+    Raises:
+        ArgumentError: Naming the arguments.
+    """
+    given = topology.limits.given
+    if not set(given) - {"samples"}:
+        raise ArgumentError(
+            f"global_batch_size is None with limits {given}; a step then holds what fits its "
+            "microbatches: set max_tokens (or max_patches, max_images), or give global_batch_size"
+        )
+    if window_steps > 1:
+        raise ArgumentError(
+            f"window_steps is {window_steps} with global_batch_size=None; steps of a window share "
+            "out equal numbers of samples: give global_batch_size, or window_steps=1"
+        )
+    for name, value in (
+        ("rank_limits", topology.rank_limits), ("max_in_flight", topology.max_in_flight),
+    ):  # fmt: skip
+        if value:
+            raise ArgumentError(
+                f"{name} is {value} with global_batch_size=None; that every step fits is known "
+                "for limits of microbatches that are the same on all ranks: give one of the two"
             )

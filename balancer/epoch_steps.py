@@ -59,19 +59,22 @@ class EpochSteps:
     @property
     def cut(self) -> NDArray[np.int64]:
         """Ids that no step holds, in the order of the epoch."""
-        held = (self.end - self.first) * self.global_batch_size
-        return self._ids_at(np.arange(min(held, self.num_samples), self.num_samples))
+        held = min(self.begin(self.end), self.num_samples)
+        return self.ids_at(np.arange(held, self.num_samples))
+
+    def begin(self, step: int) -> int:
+        """Position, in what is left of the epoch, at which a step begins."""
+        return (step - self.first) * self.global_batch_size
 
     def members(self, step: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Ids of a step in the order of the epoch, and the `Flag` of each."""
-        begin = (step - self.first) * self.global_batch_size
-        end = begin + self.global_batch_size
+        begin, end = self.begin(step), self.begin(step + 1)
         if self.tail == "filler":
             end = min(end, self.num_samples)
         positions = np.arange(begin, end)
         repeated = positions >= self.num_samples
         flags = np.where(repeated, np.int8(Flag.REPEAT), np.int8(Flag.REAL))
-        return self._ids_at(positions), flags
+        return self.ids_at(positions), flags
 
     def window_of(self, step: int) -> range:
         """Steps that share out their samples with this one, itself among them.
@@ -86,11 +89,11 @@ class EpochSteps:
 
     def in_head(self, step: int) -> bool:
         """Whether a step begins with samples of an interrupted window."""
-        return (step - self.first) * self.global_batch_size < len(self.head)
+        return self.begin(step) < len(self.head)
 
     def rest_after(self, step: int, settings: dict[str, Any]) -> EpochRest:
         """The rest when all steps before `step` are delivered; `settings` made its windows."""
-        delivered = (step - self.first) * self.global_batch_size
+        delivered = self.begin(step)
         if self.rest.window is not None and delivered < len(self.head):
             window = replace(self.rest.window, delivered=self.rest.window.delivered + delivered)
             return replace(self.rest, first_step=step, window=window)
@@ -116,10 +119,10 @@ class EpochSteps:
 
     def _place(self, step: int) -> int:
         """Place of the first sample of a step that begins after the head."""
-        position = (step - self.first) * self.global_batch_size - len(self.head)
+        position = self.begin(step) - len(self.head)
         return self.order.place_of(position + self._first_position, self.rest.epoch)
 
-    def _ids_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
+    def ids_at(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """Ids at positions of what is left; beyond its end from the start of the epoch again."""
         in_order = positions - len(self.head) + self._first_position
         beyond = positions - self.num_samples

@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from balancer.bounds import step_bound
 from balancer.candidates import Candidate, fewest_that_fit, given_order, keeps_limits
 from balancer.deferral import defer_language
+from balancer.kernels.fill import fill_cells
 from balancer.kernels.pipeline_place import place_at_targets
 from balancer.kernels.pipeline_search import search_pipelines
 from balancer.kernels.placement import fill_empty, place_by_amount
@@ -20,6 +21,7 @@ from balancer.pipeline_value import (
     slot_major,
 )
 from balancer.problem import StepProblem
+from balancer.sorting import stable_order
 from balancer.topology import Topology
 
 __all__ = ["solve_pipelines"]
@@ -114,6 +116,9 @@ def _best_candidate(problem: StepProblem, topology: Topology, sizes: Fluid) -> C
         amounts = problem.amounts.reshape(-1, problem.caps.size)
         order = np.argsort(-(amounts / problem.caps).max(axis=1), kind="stable")
         name, cells = "best fit", place_by_amount(order, *limits, size[0] * size[1], *size, ranks)
+    if cells.min() < 0 and not topology.rank_limits:
+        order = stable_order(problem.position)
+        name, cells = "in order", fill_cells(order, *limits, size[0] * size[1])
     if cells.min() < 0:
         return None
     fill_empty(problem.order, size[0] * size[1], cells, problem.amounts, problem.caps, *size, ranks)

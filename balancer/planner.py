@@ -19,6 +19,7 @@ from balancer.epoch_order import EpochOrder
 from balancer.epoch_rest import EpochRest
 from balancer.epoch_steps import EpochSteps, Tail
 from balancer.errors import ArgumentError
+from balancer.filled_steps import StepFiller
 from balancer.plan import Plan
 from balancer.planner_settings import topology_from, topology_settings, without_defaults
 from balancer.priced import PricedSamples
@@ -47,7 +48,8 @@ class EpochPlanner:
     Attributes:
         costs: Costs of all samples, rows by sample id.
         topology: Ranks, microbatches, barrier and limits.
-        global_batch_size: Samples of a step over all ranks.
+        global_batch_size: Samples of a step over all ranks; `None` for filled steps, which take
+            samples in order while their microbatches have room: `balancer.filled_steps`.
         order: Order of the samples in every epoch.
         seed: Seed of the order.
         shuffle: Whether epochs are shuffled; else the order is that of the ids.
@@ -59,7 +61,7 @@ class EpochPlanner:
             from the start of the epoch, or run it short, with a flagged `"filler"` where a
             microbatch would have no sample.
         effort: Counted work that planning a step may take, as in `plan_step`.
-        num_steps: Steps of a whole epoch, the same for every epoch.
+        num_steps: Steps of a whole epoch, the same for every epoch; of epoch 0 where filled.
         rest: The epoch of which only the rest is planned, if any; see `balancer.resume`.
 
     Raises:
@@ -86,7 +88,7 @@ class EpochPlanner:
         costs: PricedSamples,
         topology: Topology,
         *,
-        global_batch_size: int,
+        global_batch_size: int | None,
         seed: int = 0,
         shuffle: bool = True,
         oversize: Oversize = "error",
@@ -95,7 +97,6 @@ class EpochPlanner:
         window_steps: int = 1,
         effort: Effort = "default",
     ) -> None:
-        check_count("global_batch_size", global_batch_size)
         check_count("seed", seed, least=0)
         check_count("window_steps", window_steps)
         if seed >= 2**63:
@@ -103,10 +104,10 @@ class EpochPlanner:
         check_choice("oversize", oversize, get_args(Oversize))
         check_choice("illegal", illegal, get_args(Illegal))
         check_choice("tail", tail, get_args(Tail))
-        check_step_size(topology, global_batch_size)
+        check_step_size(topology, global_batch_size, window_steps)
         self.costs = costs
         self.topology = topology
-        self.global_batch_size = int(global_batch_size)
+        self.global_batch_size = global_batch_size
         self.seed = int(seed)
         self.shuffle = bool(shuffle)
         self.oversize = oversize
@@ -114,9 +115,11 @@ class EpochPlanner:
         self.tail = tail
         self.window_steps = int(window_steps)
         self.effort = checked_effort(effort)
+        left_out, alone = self._ids_apart()
+        self._filler = StepFiller(costs, topology, alone) if global_batch_size is None else None
         self.order = EpochOrder(
             num_ids=len(costs),
-            left_out=self._ids_left_out(),
+            left_out=left_out,
             seed=self.seed,
             shuffle=self.shuffle,
         )
@@ -124,21 +127,23 @@ class EpochPlanner:
         self._head = np.zeros(0, np.int64)
         self._window: tuple[tuple[int, range], list[Plan]] = _NO_WINDOW
         self._slots_of_epoch: dict[int, NDArray[np.int64]] = {}
-        self.num_steps = self.steps(0).end
+        steps = self.steps(0)
+        self.num_steps, self.samples_per_epoch = steps.end, steps.num_samples - len(steps.cut)
         check_enough_samples(costs, self.order, self.global_batch_size, self.num_steps)
         check_average_step(costs, topology, self.order, self.global_batch_size)
 
     def steps(self, epoch: int) -> EpochSteps:
         """Which samples each step of an epoch holds, under strict membership."""
         resumed = self.rest is not None and self.rest.epoch == epoch
-        return EpochSteps(
+        steps = EpochSteps(
             order=self.order,
             rest=self.rest if resumed and self.rest else EpochRest(epoch=epoch),
             head=self._head if resumed else self._head[:0],
-            global_batch_size=self.global_batch_size,
+            global_batch_size=self.global_batch_size or 0,
             tail=self.tail,
             window_steps=self.window_steps,
         )
+        return steps if self._filler is None else self._filler.filled(steps)
 
     def step_ids(self, epoch: int, step: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
         """Ids of a step in the order of the epoch, and the `Flag` of each.
@@ -172,7 +177,7 @@ class EpochPlanner:
             sample_ids=ids,
             flags=flags,
             oversize=self.oversize,
-            fill=self.tail == "filler" or steps.in_head(step),
+            fill=self.tail == "filler" or steps.in_head(step) or self._filler is not None,
             effort=self.effort,
             epoch=epoch,
             step=step,
@@ -240,15 +245,10 @@ class EpochPlanner:
         """Microbatches of every rank in every step; `None` where steps may differ."""
         topology = self.topology
         fixed = topology.max_microbatches == topology.num_microbatches
+        fixed |= self._filler is not None and topology.barrier != "pipeline"
         chosen = topology.barrier == "pipeline" and topology.max_microbatches is not None
         same = fixed or not (topology.limits.given or chosen)
         return topology.num_microbatches if same else None
-
-    @property
-    def samples_per_epoch(self) -> int:
-        """Samples that a whole epoch delivers, repeats and fillers not counted."""
-        most = self.num_steps * self.global_batch_size
-        return min(self.order.num_samples, most)
 
     def microbatches_per_epoch(self, epoch: int) -> int:
         """Exact number of microbatches of every rank in an epoch; see `slots_per_step`.
@@ -291,9 +291,10 @@ class EpochPlanner:
         planner._window, planner._slots_of_epoch = _NO_WINDOW, {}
         return planner
 
-    def _ids_left_out(self) -> NDArray[np.int64]:
-        """Ids, ascending, that no epoch delivers."""
+    def _ids_apart(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Ids, ascending, that no epoch delivers, and that get a microbatch of their own."""
         if self.illegal == "error":
             self.costs.check_legal()
         over = oversize_ids(self.costs, self.topology, self.oversize, sample_ids=None)
-        return np.union1d(self.costs.illegal, over if self.oversize == "drop" else over[:0])
+        dropped, alone = (over, over[:0]) if self.oversize == "drop" else (over[:0], over)
+        return np.union1d(self.costs.illegal, dropped), alone

@@ -193,7 +193,6 @@ class BalancedDataLoader(EpochIteration):
         self.pin_memory_device = pin_memory_device
         self.in_order = in_order
         self.facts: MicrobatchFacts | None = None
-        self.batch_sampler.counted_outside = True
         self._loader = torch_loader(
             dataset,
             batch_sampler,

@@ -14,6 +14,7 @@ from balancer.planner import EpochPlanner, Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Topology, check_choice, check_count
+from loaders.microbatch import Microbatch
 from loaders.progress import Position, Progress
 from loaders.skipping import refuse_second_skip
 from loaders.state import OnTopologyChange, load_state, save_state
@@ -54,7 +55,6 @@ class BalancedBatchSampler(Sampler[list[int]]):
         drop_last: Whether samples that do not fill a last step are left out.
         sampler: Where frameworks look for `set_epoch`.
         progress: What was handed out, and where the next iteration begins.
-        counted_outside: Whether a loader counts what it hands out, rather than what is yielded.
 
     Raises:
         ArgumentError: `dp_rank` is outside the planner's topology.
@@ -94,7 +94,6 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self.sampler = EpochHandle(self)
         self.on_topology_change = on_topology_change
         self.progress = Progress()
-        self.counted_outside = False
 
     @classmethod
     def from_table(
@@ -200,6 +199,13 @@ class BalancedBatchSampler(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[list[int]]:
         """Microbatches of the next epoch; the epoch counts as begun at the first of them."""
+        return self.microbatches(counted=True)
+
+    def microbatches(self, *, counted: bool) -> Iterator[Microbatch]:
+        """Microbatches of the next epoch; `counted` by `progress` if they are handed out as such.
+
+        A loader that reads ahead counts by itself.
+        """
         waiting = self.progress.waiting
         begin = place = self.progress.begin()
         run = self.progress.run
@@ -214,13 +220,13 @@ class BalancedBatchSampler(Sampler[list[int]]):
                 behind = begin.microbatch * len(ranks) + begin.rank if step == begin.step else 0
                 batches = step_microbatches(plan, planner.costs, dp_ranks=ranks)
                 for batch in itertools.islice(batches, behind, None):
-                    if not self.counted_outside:
+                    if counted:
                         place = self.progress.hand_out(
                             run, place, batch.facts, last_rank=ranks[-1], end=end
                         )
                     yield batch
         finally:
-            if not self.counted_outside:
+            if counted:
                 self.progress.end(run)
 
 

@@ -53,7 +53,9 @@ def load_state(
         raise StateError(_difference(differing, fatal, saved, here))
     planner = planner.with_rest(None, _NO_IDS)
     try:
-        before = EpochPlanner.from_settings(planner.costs, saved) if differing else planner
+        before = (
+            EpochPlanner.from_settings(planner.costs, state["settings"]) if differing else planner
+        )
         if rest is not None:
             before = resumed(before, rest)
         steps = before.steps(position.epoch)

@@ -1,11 +1,11 @@
 """The torch DataLoader inside: microbatches collated where they are read, and their facts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
-from loaders.microbatch import MicrobatchFacts
+from loaders.microbatch import Microbatch, MicrobatchFacts
 from loaders.reading import MicrobatchDataset
 from loaders.sampler import BalancedBatchSampler
 
@@ -22,7 +22,7 @@ def torch_loader(
     wrapped = isinstance(dataset, MicrobatchDataset)
     return DataLoader(
         dataset if wrapped else MicrobatchDataset(dataset),
-        batch_sampler=batch_sampler,
+        batch_sampler=_Uncounted(batch_sampler),
         collate_fn=_CollateWithFacts(collate_fn),
         **options,
     )
@@ -33,6 +33,19 @@ def stop_workers(iterator: Any) -> None:
     stop = getattr(iterator, "_shutdown_workers", None)
     if stop is not None:
         stop()
+
+
+class _Uncounted(Sampler[list[int]]):
+    """A batch sampler whose microbatches count when they are handed out, not when asked for."""
+
+    def __init__(self, batch_sampler: BalancedBatchSampler) -> None:
+        self.batch_sampler = batch_sampler
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler)
+
+    def __iter__(self) -> Iterator[Microbatch]:
+        return self.batch_sampler.microbatches(counted=False)
 
 
 class _CollateWithFacts:

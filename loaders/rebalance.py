@@ -1,5 +1,6 @@
 """rebalance: samples of per-rank streams change ranks, so that all finish their steps together."""
 
+import atexit
 import logging
 import queue
 import threading
@@ -109,6 +110,12 @@ def _one_ahead(
             windows.close()
 
     thread = threading.Thread(target=make, name="evenstep-rebalance", daemon=True)
+
+    def stop() -> None:
+        link.stop.set()
+        thread.join(_CLOSE_TIMEOUT_S)
+
+    atexit.register(stop)  # where the iterator is never closed: no thread may outlive the program
     thread.start()
     try:
         while (window := ready.get()) is not None:
@@ -117,8 +124,8 @@ def _one_ahead(
             room.release()
             yield window
     finally:
-        link.stop.set()
-        thread.join(_CLOSE_TIMEOUT_S)
+        stop()
+        atexit.unregister(stop)
         if thread.is_alive():
             _log.warning(
                 "the thread that reads rank %d's stream did not stop within %g s: its source is "

@@ -31,6 +31,11 @@ _OPERATIONS_OF_MOVE = 40
 
 _LEAST_MOVES = 2_000
 
+_MOVES_OF_ITEM = 200
+"""Moves for each sample that a search makes at least where there are several."""
+
+_MOST_SEARCHES = 16
+
 _FLOOR = 0.2
 """Share of the mean size of a microbatch that is added to every target: small targets are met only
 by whole samples."""
@@ -122,15 +127,38 @@ def _best_candidate(problem: StepProblem, topology: Topology, sizes: Fluid) -> C
     if cells.min() < 0:
         return None
     fill_empty(problem.order, size[0] * size[1], cells, problem.amounts, problem.caps, *size, ranks)
-    schedule = pipeline_schedule(topology, num_slots)
-    excess, value = search_pipelines(
-        cells, rank_members(cells, *size), problem.costs, problem.constants, limits, *size,
-        (schedule.lane, schedule.after, schedule.duration, schedule.num_stages, schedule.pp_size),
-        in_flight_cap(topology), int(sizes.bound * problem.budget.good_enough),
-        max(_LEAST_MOVES, problem.budget.operations // (len(schedule.lane) + _OPERATIONS_OF_MOVE)),
-        ranks,
-    )  # fmt: skip
-    return None if excess else Candidate(name, slot_major(cells, *size), int(value))
+    excess, value, cells = _searched(problem, topology, cells, sizes)
+    return None if excess else Candidate(name, slot_major(cells, *size), value)
+
+
+def _searched(
+    problem: StepProblem, topology: Topology, start: NDArray[np.int64], sizes: Fluid
+) -> tuple[int, int, NDArray[np.int64]]:
+    """Tokens over the cap, time and cells of the best search from a placement.
+
+    Small steps leave moves for several searches, each from the same microbatches in another order.
+    """
+    size = (topology.dp_size, len(sizes.targets))
+    schedule = pipeline_schedule(topology, size[1])
+    goal = int(sizes.bound * problem.budget.good_enough)
+    moves = problem.budget.operations // (len(schedule.lane) + _OPERATIONS_OF_MOVE)
+    moves = max(_LEAST_MOVES, moves)
+    searches = min(max(moves // (_MOVES_OF_ITEM * problem.num_items), 1), _MOST_SEARCHES)
+    found = []
+    for seed in range(searches):
+        rank, slot = np.divmod(start, size[1])
+        cells = rank * size[1] + (slot + seed) % size[1]
+        excess, value = search_pipelines(
+            cells, rank_members(cells, *size), problem.costs, problem.constants,
+            (problem.amounts, problem.caps, problem.padded), *size,
+            (schedule.lane, schedule.after, schedule.duration, schedule.num_stages,
+             schedule.pp_size),
+            in_flight_cap(topology), goal, moves // searches, seed, problem.kernel_ranks(1),
+        )  # fmt: skip
+        found.append((int(excess), int(value), cells))
+        if excess == 0 and value <= goal:
+            break
+    return min(found, key=lambda each: each[:2])
 
 
 def _unless_given_is_better(

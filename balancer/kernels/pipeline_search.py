@@ -26,12 +26,13 @@ def _slowest(excess, times):
 
 @njit(nogil=True)
 def search_pipelines(cells, members, costs, constants, limits, num_ranks, num_slots, schedule, most,
-                     goal, budget, ranks=None):  # fmt: skip
+                     goal, budget, seed, ranks=None):  # fmt: skip
     """Improve `cells` in place; returns the tokens over the cap and the time of the slowest rank.
 
     Tuples are those of `balancer.kernels.pipeline_moves`; `most` tokens may be in flight (times
     stages a rank; 0: any). Stops when the time is `goal`, or after `budget` moves. A move is kept
     if both ranks of it are then no worse than the slowest was, so the slowest never gets worse.
+    Each `seed` draws other moves.
     `ranks` are those of `balancer.kernels.ranks`, of one column.
     """
     amounts, caps, _ = limits
@@ -50,7 +51,8 @@ def search_pipelines(cells, members, costs, constants, limits, num_ranks, num_sl
         excess[rank], times[rank] = rank_value(
             rank, num_slots, loads, schedule, most, limits, books, scratch
         )
-    state = np.zeros(1, np.uint64)
+    state = np.empty(1, np.uint64)
+    state[0] = np.uint64(seed)
     slowest = _slowest(excess, times)
     for _ in range(budget):
         if excess[slowest] == 0 and times[slowest] <= goal:

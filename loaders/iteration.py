@@ -7,7 +7,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from loaders.microbatch import MicrobatchFacts
+from loaders.microbatch import MicrobatchFacts, SampleFailure
 from loaders.sampler import BalancedBatchSampler, EpochHandle
 from loaders.state import save_state
 from loaders.step import Step
@@ -23,11 +23,13 @@ class EpochIteration:
         batch_sampler: Has the plan, and counts what is handed out here.
         persistent_workers: Whether worker processes live on between epochs.
         facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
+        failures: Samples of this rank that could not be read and what was read instead.
     """
 
     batch_sampler: BalancedBatchSampler
     persistent_workers: bool
     facts: MicrobatchFacts | None
+    failures: list[SampleFailure]
     _loader: "DataLoader[Any]"
 
     @property
@@ -123,6 +125,7 @@ class EpochIteration:
         with closing(self._handed_out()) as stream:
             for _, microbatch in stream:
                 yield microbatch
+                del microbatch  # the user's is the only reference while the next one is fetched
 
     def steps(self) -> Iterator[Step]:
         """Optimizer steps of the next epoch, each an iterator over its microbatches.
@@ -146,8 +149,10 @@ class EpochIteration:
                     run, place = progress.run, progress.began
                     end = self.batch_sampler.planner.steps(facts.epoch).end
                 self.facts = facts
+                self.failures.extend(facts.failures)
                 place = progress.hand_out(run, place, facts, last_rank=facts.dp_rank, end=end)
                 yield facts, microbatch
+                del microbatch
                 progress.come_back(run)
         finally:
             if run is not None:

@@ -16,10 +16,13 @@ from balancer.step_planner import Oversize
 from balancer.topology import Barrier, Layout, Limits, Modules
 from loaders.arguments import checked_dataset, rank_view, refuse_reordering
 from loaders.iteration import EpochIteration
-from loaders.microbatch import MicrobatchFacts
+from loaders.microbatch import MicrobatchFacts, SampleFailure
 from loaders.planning import plan_batches
+from loaders.sample_errors import OnSampleError
 from loaders.sampler import BalancedBatchSampler
+from loaders.shared_memory import warn_of_full_shared_memory
 from loaders.state import OnTopologyChange
+from loaders.substitutes import Substitutes
 from loaders.torch_loader import torch_loader
 from loaders.worker_arguments import worker_options
 
@@ -78,9 +81,16 @@ class BalancedDataLoader(EpochIteration):
             `multiprocessing_context`, `generator`, `prefetch_factor`, `persistent_workers` and
             `pin_memory_device`. Those that need workers have no effect without.
         in_order: Must be true: ranks run microbatches in the order of the plan.
+        on_sample_error: A sample that cannot be read ends the run with a `SampleReadError`
+            (`"raise"`), or one near in cost is read instead, flagged as a repeat (`"replace"`) or
+            as a filler without a loss (`"filler"`); see `loaders.reading.MicrobatchDataset`.
+        seed_samples: Whether the global generators of `random`, NumPy and torch are seeded by
+            (seed, epoch, sample) before each sample is read, so that augmentation does not depend
+            on workers, ranks or resumes; false leaves them to torch and `worker_init_fn`.
 
     Attributes:
         facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
+        failures: `SampleFailure` of each sample that could not be read and was replaced.
         batch_size: `None`: microbatches differ in size.
 
     Raises:
@@ -145,6 +155,8 @@ class BalancedDataLoader(EpochIteration):
         persistent_workers: bool = False,
         pin_memory_device: str = "",
         in_order: bool = True,
+        on_sample_error: OnSampleError = "raise",
+        seed_samples: bool = True,
     ) -> None:
         refuse_reordering(sampler=sampler, batch_sampler=batch_sampler, in_order=in_order)
         self.dataset = checked_dataset(dataset)
@@ -192,11 +204,21 @@ class BalancedDataLoader(EpochIteration):
         self.persistent_workers = persistent_workers
         self.pin_memory_device = pin_memory_device
         self.in_order = in_order
+        self.on_sample_error = on_sample_error
+        self.seed_samples = seed_samples
         self.facts: MicrobatchFacts | None = None
+        self.failures: list[SampleFailure] = []
+        if on_sample_error != "raise":
+            batch_sampler.substitutes = Substitutes.of_planner(batch_sampler.planner)
+        warn_of_full_shared_memory(
+            batch_sampler.planner, num_workers=num_workers, prefetch_factor=prefetch_factor
+        )
         self._loader = torch_loader(
             dataset,
             batch_sampler,
             self.collate_fn,
+            seed=batch_sampler.planner.seed if seed_samples else None,
+            on_sample_error=on_sample_error,
             **worker_options(
                 num_workers=num_workers,
                 pin_memory=pin_memory,

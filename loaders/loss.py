@@ -113,8 +113,9 @@ def step_loss(
             "through a BalancedDataLoader, or a BalancedBatchSampler and MicrobatchDataset"
         )
     if normaliser == "token":
-        return losses.sum() * microbatch["loss_scale"]
-    scales = microbatch["sample_loss_scales"].to(losses)
+        scale: float = microbatch["loss_scale"]
+        return losses.sum() * scale
+    scales: Tensor = microbatch["sample_loss_scales"].to(losses)
     return (sample_losses(losses, microbatch) * scales).sum()
 
 

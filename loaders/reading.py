@@ -1,13 +1,19 @@
 """Reads the samples of a microbatch, in the process that asks for them."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, get_args
 
 from torch.utils.data import Dataset
 
-from loaders.microbatch import SampleList
+from balancer.checks import check_choice
+from balancer.errors import BalancerError
+from balancer.plan import Flag
+from loaders.microbatch import MicrobatchFacts, SampleFailure, SampleList
+from loaders.sample_errors import OnSampleError, read_error, shown
+from loaders.seeding import collate_seed, globals_kept, sample_seed, seed_globals
 
-__all__ = ["MicrobatchDataset"]
+__all__ = ["CollateWithFacts", "MicrobatchDataset"]
 
 
 class MicrobatchDataset(Dataset[Any]):
@@ -17,8 +23,26 @@ class MicrobatchDataset(Dataset[Any]):
     DataLoader: `DataLoader(MicrobatchDataset(dataset), batch_sampler=BalancedBatchSampler(...),
     collate_fn=PackedCollator())` hands the collator a `SampleList`.
 
+    With a `seed` the global generators of `random`, NumPy and torch (CPU) are seeded by (seed,
+    epoch, sample) before each sample is read, so that what it draws depends on no worker, rank or
+    resumed run; where the dataset has `__getitems__`, by the first sample of the microbatch. The
+    process that trains gets its generators back as they were. A dataset that keeps a generator of
+    its own must seed it itself.
+
+    A sample that cannot be read is replaced, where the policy says so and the plan has named
+    substitutes, with the next of them that can be read: flagged `REPEAT`, or `FILLER` and so
+    without a loss. The step's numbers of target tokens and samples stay those of the plan, so its
+    loss is divided by what was planned; `num_target_tokens` and `target_tokens` are of what was
+    read.
+
     Attributes:
         dataset: The dataset wrapped.
+        seed: Seed of what samples draw; `None` leaves the generators alone.
+        on_sample_error: `"raise"`, `"replace"` or `"filler"`.
+
+    Raises:
+        ArgumentError: `on_sample_error` is none of these.
+        SampleReadError: While read: a sample failed and none could stand in for it.
 
     Example:
         >>> from loaders.microbatch import Microbatch, MicrobatchFacts
@@ -31,8 +55,13 @@ class MicrobatchDataset(Dataset[Any]):
         (['c', 'a'], 2)
     """
 
-    def __init__(self, dataset: Any) -> None:
+    def __init__(
+        self, dataset: Any, *, seed: int | None = None, on_sample_error: OnSampleError = "raise"
+    ) -> None:
+        check_choice("on_sample_error", on_sample_error, get_args(OnSampleError))
         self.dataset: Any = dataset
+        self.seed = seed
+        self.on_sample_error = on_sample_error
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -42,7 +71,113 @@ class MicrobatchDataset(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> SampleList:
         """Samples in the order asked for; the dataset's own `__getitems__` reads them, if any."""
-        ids = list(indices)
+        ids, facts = list(indices), getattr(indices, "facts", None)
+        if self.seed is None:
+            return self._read(ids, facts)
+        with globals_kept():
+            return self._read(ids, facts)
+
+    def _read(self, ids: list[int], facts: MicrobatchFacts | None) -> SampleList:
         read_many = getattr(self.dataset, "__getitems__", None)
-        samples = read_many(ids) if callable(read_many) else [self.dataset[i] for i in ids]
-        return SampleList(samples, getattr(indices, "facts", None))
+        if not callable(read_many):
+            return self._read_one_by_one(ids, facts)
+        try:
+            self._seed(facts, ids[0])
+            return SampleList(read_many(list(ids)), facts)
+        except Exception as error:
+            if self.on_sample_error == "raise" or facts is None or not facts.substitutes:
+                raise read_error("reading failed at one of", ids, facts, error) from error
+        return self._read_one_by_one(ids, facts)
+
+    def _read_one_by_one(self, ids: list[int], facts: MicrobatchFacts | None) -> SampleList:
+        samples = []
+        for place in range(len(ids)):
+            sample, facts = self._read_at(place, ids[place], facts)
+            samples.append(sample)
+        return SampleList(samples, facts)
+
+    def _read_at(
+        self, place: int, sample_id: int, facts: MicrobatchFacts | None
+    ) -> tuple[Any, MicrobatchFacts | None]:
+        """The sample of a place, or another in its place, and the facts with it."""
+        try:
+            self._seed(facts, sample_id)
+            return self.dataset[sample_id], facts
+        except Exception as error:
+            if self.on_sample_error == "raise" or facts is None:
+                raise read_error("reading failed at", [sample_id], facts, error) from error
+            return self._read_substitute(place, facts, error)
+
+    def _read_substitute(
+        self, place: int, facts: MicrobatchFacts, error: Exception
+    ) -> tuple[Any, MicrobatchFacts]:
+        """The first substitute of a place that can be read, and the facts with it."""
+        tried = [facts.sample_ids[place]]
+        for substitute in facts.substitutes[place] if facts.substitutes else ():
+            try:
+                self._seed(facts, substitute.sample_id)
+                sample = self.dataset[substitute.sample_id]
+            except Exception:
+                tried.append(substitute.sample_id)
+                continue
+            failure = SampleFailure(
+                sample_id=tried[0],
+                substitute_id=substitute.sample_id,
+                epoch=facts.epoch,
+                step=facts.step,
+                error=shown(error),
+            )
+            filler = self.on_sample_error == "filler" or facts.flags[place] == Flag.FILLER
+            return sample, replace(
+                facts,
+                sample_ids=_with(facts.sample_ids, place, substitute.sample_id),
+                flags=_with(facts.flags, place, int(Flag.FILLER if filler else Flag.REPEAT)),
+                target_tokens=_with(
+                    facts.target_tokens, place, 0 if filler else substitute.target_tokens
+                ),
+                failures=(*facts.failures, failure),
+            )
+        raise read_error(
+            "reading failed in a row, with all that could stand in for the first, at",
+            tried,
+            facts,
+            error,
+        ) from error
+
+    def _seed(self, facts: MicrobatchFacts | None, sample_id: int) -> None:
+        if self.seed is not None:
+            seed_globals(sample_seed(self.seed, facts.epoch if facts else 0, sample_id))
+
+
+class CollateWithFacts:
+    """Collates where samples are read and returns the facts too, so that order is never guessed.
+
+    With a `seed` the global generators are seeded before, by the microbatch's first sample.
+
+    Raises:
+        SampleReadError: `collate_fn` failed; names the samples.
+    """
+
+    def __init__(self, collate_fn: Callable[[list[Any]], Any], *, seed: int | None = None) -> None:
+        self.collate_fn = collate_fn
+        self.seed = seed
+
+    def __call__(self, samples: list[Any]) -> tuple[MicrobatchFacts | None, Any]:
+        """The facts, and what `collate_fn` returned."""
+        facts: MicrobatchFacts | None = getattr(samples, "facts", None)
+        wanted = samples if getattr(self.collate_fn, "wants_facts", False) else list(samples)
+        try:
+            if self.seed is None or facts is None:
+                return facts, self.collate_fn(wanted)
+            with globals_kept():
+                seed_globals(collate_seed(self.seed, facts.epoch, facts.sample_ids[0]))
+                return facts, self.collate_fn(wanted)
+        except BalancerError:
+            raise
+        except Exception as error:
+            ids = facts.sample_ids if facts else ()
+            raise read_error("collate_fn failed at", ids, facts, error) from error
+
+
+def _with(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
+    return (*values[:place], value, *values[place + 1 :])

@@ -19,6 +19,7 @@ from loaders.progress import Position, Progress
 from loaders.skipping import refuse_second_skip
 from loaders.state import OnTopologyChange, load_state, save_state
 from loaders.step_facts import step_microbatches
+from loaders.substitutes import Substitutes
 
 __all__ = ["BalancedBatchSampler", "EpochHandle"]
 
@@ -89,6 +90,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
                     f"from 0 to {dp_size - 1}, or None for the microbatches of all ranks"
                 )
         self.planner = planner
+        self.substitutes: Substitutes | None = None
         self.dp_rank = dp_rank
         self.drop_last = planner.tail == "drop"
         self.sampler = EpochHandle(self)
@@ -218,7 +220,9 @@ class BalancedBatchSampler(Sampler[list[int]]):
             for step in range(begin.step, end):
                 plan = planner.plan(begin.epoch, step)
                 behind = begin.microbatch * len(ranks) + begin.rank if step == begin.step else 0
-                batches = step_microbatches(plan, planner.costs, dp_ranks=ranks)
+                batches = step_microbatches(
+                    plan, planner.costs, dp_ranks=ranks, substitutes=self.substitutes
+                )
                 for batch in itertools.islice(batches, behind, None):
                     if counted:
                         place = self.progress.hand_out(

@@ -1,6 +1,6 @@
 """Microbatches of a step with their facts: all that its plan knows before a sample is read."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 from balancer.modalities import missing_modules
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
-from loaders.microbatch import Microbatch, MicrobatchFacts, Substitute
+from loaders.microbatch import Microbatch, MicrobatchFacts
+from loaders.substitutes import Substitutes
 from loaders.uniform import step_shapes
 
 __all__ = ["step_microbatches"]
@@ -20,7 +21,7 @@ def step_microbatches(
     costs: PricedSamples,
     *,
     dp_ranks: Iterable[int],
-    substitutes: Sequence[tuple[Substitute, ...]] = (),
+    substitutes: Substitutes | None = None,
 ) -> Iterator[Microbatch]:
     """Microbatches of a plan of one step, those of all `dp_ranks` for one index after another.
 
@@ -28,8 +29,7 @@ def step_microbatches(
         plan: Plan of one step.
         costs: Costs of all samples.
         dp_ranks: Ranks whose microbatches are wanted, in this order.
-        substitutes: For each placed sample of the plan those that may be read in its place; empty
-            where no sample is ever replaced.
+        substitutes: Names samples that may be read in place of others; not needed where none is.
 
     Example:
         >>> from balancer.cost import Costs
@@ -80,7 +80,7 @@ def step_microbatches(
                 needs_dummy={name: dummies.get(name, {}) for name in lacking if synced},
                 passed_on_ids=_passed_on(plan, cell),
                 arriving_ids=_passed_on(plan, cell - dp_size) if index else (),
-                substitutes=tuple(substitutes[place]),
+                substitutes=() if substitutes is None else substitutes.of(ids),
             )
             yield Microbatch(ids, facts)
 

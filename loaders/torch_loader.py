@@ -5,9 +5,11 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Sampler
 
-from loaders.microbatch import Microbatch, MicrobatchFacts
-from loaders.reading import MicrobatchDataset
+from loaders.microbatch import Microbatch
+from loaders.reading import CollateWithFacts, MicrobatchDataset
+from loaders.sample_errors import OnSampleError
 from loaders.sampler import BalancedBatchSampler
+from loaders.worker_start import WorkerStart
 
 __all__ = ["stop_workers", "torch_loader"]
 
@@ -16,14 +18,19 @@ def torch_loader(
     dataset: Any,
     batch_sampler: BalancedBatchSampler,
     collate_fn: Callable[[list[Any]], Any],
+    *,
+    seed: int | None,
+    on_sample_error: OnSampleError,
+    worker_init_fn: Callable[[int], None] | None,
     **options: Any,
 ) -> "DataLoader[Any]":
     """A DataLoader of `(facts, microbatch)` pairs; `options` are torch's own."""
-    wrapped = isinstance(dataset, MicrobatchDataset)
+    plain = dataset.dataset if isinstance(dataset, MicrobatchDataset) else dataset
     return DataLoader(
-        dataset if wrapped else MicrobatchDataset(dataset),
+        MicrobatchDataset(plain, seed=seed, on_sample_error=on_sample_error),
         batch_sampler=_Uncounted(batch_sampler),
-        collate_fn=_CollateWithFacts(collate_fn),
+        collate_fn=CollateWithFacts(collate_fn, seed=seed),
+        worker_init_fn=WorkerStart(worker_init_fn),
         **options,
     )
 
@@ -46,15 +53,3 @@ class _Uncounted(Sampler[list[int]]):
 
     def __iter__(self) -> Iterator[Microbatch]:
         return self.batch_sampler.microbatches(counted=False)
-
-
-class _CollateWithFacts:
-    """Collates in the worker and sends the facts along, so that order is never guessed."""
-
-    def __init__(self, collate_fn: Callable[[list[Any]], Any]) -> None:
-        self.collate_fn = collate_fn
-
-    def __call__(self, samples: list[Any]) -> tuple[MicrobatchFacts | None, Any]:
-        wants_facts = getattr(self.collate_fn, "wants_facts", False)
-        facts = getattr(samples, "facts", None)
-        return facts, self.collate_fn(samples if wants_facts else list(samples))

@@ -13,6 +13,7 @@ from balancer.samples import SampleTable
 from loaders.collate import PackedCollator, PaddedCollator
 from loaders.loader import BalancedDataLoader
 from loaders.reading import MicrobatchDataset
+from loaders.sample_errors import SampleReadError
 from loaders.sampler import BalancedBatchSampler
 from tests.loaders.planning import (
     BatchedTextDataset,
@@ -217,7 +218,7 @@ class Broken(TextDataset):
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_an_error_in_a_sample_reaches_the_loop_and_leaves_nothing_running(num_workers):
     loader = make_loader(Broken([3] * 32), num_workers=num_workers)
-    with pytest.raises(OSError, match="disk on fire"):
+    with pytest.raises(SampleReadError, match="disk on fire"):
         next(iter(loader))
     assert not multiprocessing.active_children()
 

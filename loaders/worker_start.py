@@ -1,0 +1,29 @@
+"""What each worker process does before it reads a sample."""
+
+from collections.abc import Callable
+
+import numba
+import torch
+
+__all__ = ["WorkerStart"]
+
+
+class WorkerStart:
+    """Gives a worker one thread in torch and numba, then calls the user's `worker_init_fn`.
+
+    torch limits itself only; numba would start as many threads in each worker as there are cores.
+
+    Example:
+        >>> WorkerStart(None).worker_init_fn is None
+        True
+    """
+
+    def __init__(self, worker_init_fn: Callable[[int], None] | None) -> None:
+        self.worker_init_fn = worker_init_fn
+
+    def __call__(self, worker_id: int) -> None:
+        """Runs in worker `worker_id`."""
+        torch.set_num_threads(1)
+        numba.set_num_threads(1)
+        if self.worker_init_fn is not None:
+            self.worker_init_fn(worker_id)

@@ -5,6 +5,7 @@ Cost is time and is balanced; memory is what limits bound. Neither changes the o
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -132,7 +133,8 @@ def limits_for(
         needs = {name: float(column.mean()) for name, column in columns.items()}
         largest = {name: max(1.0, float(column.max())) for name, column in columns.items()}
     shares = _shared(budget, per_unit, needs, largest)
-    return Limits(layout=layout, **{f"max_{name}": max(1, int(q)) for name, q in shares.items()})
+    maxima: dict[str, Any] = {f"max_{name}": max(1, int(q)) for name, q in shares.items()}
+    return Limits(layout=layout, **maxima)
 
 
 def _shared(

@@ -1,7 +1,6 @@
 """BalanceReport: what a plan gives and what it costs, beside the order the samples came in."""
 
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -9,16 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError
-from balancer.measures import Imbalance, Measures, measure_plan
+from balancer.measures import Measures, measure_plan
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
-from balancer.topology import WAITS, Barrier
+from balancer.report_text import report_text
+from balancer.topology import Barrier
 from balancer.windows import displacement_summary
 
 __all__ = ["BalanceReport", "balance_report"]
-
-_IDS_SHOWN = 8
-_RANKS_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +27,7 @@ class BalanceReport:
     Attributes:
         samples: Samples delivered, repeats and fillers not counted.
         steps: Steps of the plan.
+        step_samples: Samples of a step, counted likewise: fewest, mean and most.
         microbatches: Microbatches of each rank over all steps.
         dp_size: Data-parallel ranks.
         barrier: Where ranks wait.
@@ -50,6 +48,7 @@ class BalanceReport:
 
     samples: int
     steps: int
+    step_samples: tuple[int, float, int]
     microbatches: int
     dp_size: int
     barrier: Barrier
@@ -71,7 +70,7 @@ class BalanceReport:
         return plain
 
     def __str__(self) -> str:
-        return _text(self)
+        return report_text(self)
 
 
 def balance_report(
@@ -127,6 +126,7 @@ def balance_report(
     return BalanceReport(
         samples=int((flags == Flag.REAL).sum()),
         steps=plan.num_steps,
+        step_samples=_step_samples(plan),
         microbatches=int(plan.step_slots[-1]),
         dp_size=plan.topology.dp_size,
         barrier=plan.topology.barrier,
@@ -142,6 +142,13 @@ def balance_report(
         alone=tuple(plan.alone.tolist()),
         displacement=_displacement(displacement, sources),
     )
+
+
+def _step_samples(plan: Plan) -> tuple[int, float, int]:
+    slots = plan.cell_of_sample() // plan.topology.dp_size
+    steps = np.searchsorted(plan.step_slots, slots[plan.flags == Flag.REAL], side="right") - 1
+    counts = np.bincount(steps, minlength=plan.num_steps)
+    return int(counts.min()), float(counts.mean()), int(counts.max())
 
 
 def _displacement(
@@ -182,107 +189,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return None if isinstance(value, float) and np.isnan(value) else value
-
-
-def _text(report: BalanceReport) -> str:
-    """Plain text of a report: a headline, one line a measure, one line for each exception."""
-    lines = [
-        f"{report.samples} samples -> {report.steps} steps on {report.dp_size} ranks, "
-        f"{report.microbatches} microbatches each; {WAITS[report.barrier]}",
-        "",
-        *_table(report),
-        "",
-    ]
-    if report.speedup == report.speedup:
-        lines.append(f"speed-up over the given order  {report.speedup:.3f}")
-    if report.binds:
-        lines.append(f"what binds (steps)             {_counts(report.binds)}")
-        lines.append(f"best planner (steps)           {_counts(report.planners)}")
-    lines.append(f"busy, idle of each rank        {_ranks(report.planned)}")
-    largest = report.planned.largest
-    lines.append(
-        f"largest microbatch             {largest.tokens} tokens, {largest.patches} patches, "
-        f"{largest.images} images, {largest.samples} samples (step {largest.step}, microbatch "
-        f"{largest.index}, rank {largest.dp_rank})"
-    )
-    for what, ids in (
-        ("dropped", report.dropped),
-        ("repeated to fill a step", report.repeated),
-        ("fillers without loss", report.fillers),
-        ("alone, over a limit", report.alone),
-    ):
-        if ids:
-            lines.append(f"{what:<30} {_ids(ids)}")
-    for source, moved in report.displacement.items():
-        of = f" of source {source}" if len(report.displacement) > 1 else ""
-        lines.append(
-            f"{'steps moved in their window':<30} {moved['mean']:.2f} mean, "
-            f"{moved['p99']:.1f} p99, {moved['max']:.0f} max{of}"
-        )
-    return "\n".join(lines)
-
-
-def _table(report: BalanceReport) -> list[str]:
-    """Rows of measures, the given order (where known) left of the plan."""
-    columns = {"given order": report.given, "planned": report.planned}
-    shown = {head: _cells(measures) for head, measures in columns.items() if measures}
-    heads = list(shown)
-    rows = [("max/mean over ranks: mean, p95, max", *("" for _ in heads))]
-    rows += [(name, *(shown[head][name] for head in heads)) for name in shown["planned"]]
-    first = max(len(row[0]) for row in rows)
-    widths = [max(len(head), *(len(row[1 + i]) for row in rows)) for i, head in enumerate(heads)]
-
-    def line(name: str, cells: Sequence[str]) -> str:
-        padded = "   ".join(cell.rjust(width) for cell, width in zip(cells, widths, strict=True))
-        return f"{name:<{first}}   {padded}".rstrip()
-
-    return [line("", heads), *(line(row[0], row[1:]) for row in rows)]
-
-
-def _cells(measures: Measures) -> dict[str, str]:
-    """Shown measures by name."""
-    cells = {
-        "  each step": _three(measures.step_imbalance),
-        "  each microbatch": _three(measures.microbatch_imbalance),
-    }
-    if len(measures.module_imbalance) > 1:
-        for name, imbalance in measures.module_imbalance.items():
-            cells[f"  {name} alone"] = _three(imbalance)
-    cells["idle"] = f"{measures.idle_fraction:.1%}"
-    if measures.time_over_bound == measures.time_over_bound:
-        cells["step time over bound: mean, worst"] = (
-            f"{measures.time_over_bound:.3f} {measures.worst_over_bound:.3f}"
-        )
-    if measures.padding_fraction:
-        cells["padding"] = f"{measures.padding_fraction:.1%}"
-    for name, (mean, most) in measures.fill.items():
-        cells[f"of max_{name}: mean, max"] = f"{mean:.1%} {most:.1%}"
-    return cells
-
-
-def _three(imbalance: Imbalance) -> str:
-    return f"{imbalance.mean:.3f} {imbalance.p95:.3f} {imbalance.max:.3f}"
-
-
-def _ranks(measures: Measures) -> str:
-    """Busy time and idle share of each rank; of many, of the least and the most busy."""
-    busy = measures.rank_busy
-    ranks = range(len(busy))
-    if len(busy) > _RANKS_SHOWN:
-        ranks_by_time = sorted(ranks, key=lambda rank: busy[rank])
-        shown = [ranks_by_time[0], ranks_by_time[-1]]
-    else:
-        shown = list(ranks)
-    cells = [f"{rank}: {busy[rank]:.4g} {measures.rank_idle[rank]:.1%}" for rank in shown]
-    return (" ... " if len(busy) > _RANKS_SHOWN else ", ").join(cells)
-
-
-def _counts(counts: dict[str, int]) -> str:
-    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{name} {count}" for name, count in ordered)
-
-
-def _ids(ids: Sequence[int]) -> str:
-    shown = ", ".join(str(sample_id) for sample_id in ids[:_IDS_SHOWN])
-    more = f", ... {len(ids) - _IDS_SHOWN} more" if len(ids) > _IDS_SHOWN else ""
-    return f"{len(ids)} samples: {shown}{more}"

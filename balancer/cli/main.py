@@ -34,6 +34,8 @@ _ARGUMENTS = (
     "max_tokens",
     "num_microbatches",
     "num_workers",
+    "pad_microbatch_to",
+    "pad_sample_to",
     "window_steps",
 )
 

@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import get_args
 
+from balancer.cli.limit_options import add_limits, limit_options
 from balancer.cost import CostFunction, Costs, evaluate_costs
 from balancer.effort import Effort, checked_effort
 from balancer.errors import ArgumentError
@@ -16,7 +17,7 @@ from balancer.plots import require_matplotlib
 from balancer.ranks import Speeds
 from balancer.samples import SampleTable
 from balancer.sizing.tables import SizeColumns, embedded_table, table_from_parquet
-from balancer.topology import Barrier, Layout, Limits, Modules, Schedule, Topology
+from balancer.topology import Barrier, Modules, Schedule, Topology
 
 __all__ = [
     "COLUMN_FLAGS",
@@ -99,14 +100,7 @@ def topology(arguments: argparse.Namespace) -> Topology:
         barrier=arguments.barrier,
         modules=arguments.modules,
         rank_speeds=_rank_speeds(arguments),
-        rank_limits=tuple(Limits(max_tokens=most) for most in arguments.rank_max_tokens or ()),
-        limits=Limits(
-            max_tokens=arguments.max_tokens,
-            max_patches=arguments.max_patches,
-            max_images=arguments.max_images,
-            max_samples=arguments.max_samples,
-            layout=arguments.layout,
-        ),
+        **limit_options(arguments),
         pp_size=arguments.pp_size,
         stages=_stages(arguments),
         schedule=arguments.schedule,
@@ -225,13 +219,7 @@ def add_topology(parser: argparse.ArgumentParser) -> None:
         "--rank-speeds",
         help="relative speed of each rank, 1,1,0.5,0.25; or JSON with such a list a module",
     )
-    limits = parser.add_argument_group("limits of a microbatch")
-    limits.add_argument(
-        "--rank-max-tokens", type=int, nargs="+", metavar="N", help="--max-tokens of each rank"
-    )
-    for name in ("tokens", "patches", "images", "samples"):
-        limits.add_argument(f"--max-{name}", type=int)
-    limits.add_argument("--layout", choices=get_args(Layout), default="packed")
+    add_limits(parser)
     _add_pipeline(parser)
 
 
@@ -267,7 +255,9 @@ def add_epoch(parser: argparse.ArgumentParser) -> None:
     """Add which steps to plan, and the policies."""
     epoch = parser.add_argument_group("epoch")
     epoch.add_argument(
-        "--global-batch-size", type=int, required=True, help="samples of a step over all ranks"
+        "--global-batch-size",
+        type=int,
+        help="samples of a step over all ranks; without it a step takes what fits its microbatches",
     )
     epoch.add_argument("--seed", type=int, default=0)
     epoch.add_argument("--epoch", type=int, default=0)

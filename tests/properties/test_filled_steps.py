@@ -1,10 +1,13 @@
 """Steps filled by tokens: every step fits its microbatches, whatever the order brings."""
 
+import json
+
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from balancer.__main__ import main
 from balancer.cost import Costs
 from balancer.errors import ArgumentError, PlanError
 from balancer.kernels.fill import fill_cells
@@ -206,3 +209,19 @@ def test_pipelines_can_be_filled():
     plan = planner.plan_epoch(0)
     plan.check(costs, expected_ids=np.arange(60))
     assert (np.diff(plan.step_slots) == 4).all()
+
+
+def test_i7_the_report_says_how_many_samples_steps_have(capsys):
+    """I7: without --global-batch-size steps are filled; the report gives the effective batch."""
+    arguments = [
+        "plan", "embedded", "--model", "qwen2.5-vl-7b", "--dp-size", "4", "--max-tokens", "16384",
+        "--steps", "3", "--oversize", "drop", "--modality-sync", "spread", "--pad-sample-to", "8",
+    ]  # fmt: skip
+    assert main(arguments) == 0
+    assert "samples of a step" in capsys.readouterr().out
+    assert main([*arguments, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)["report"]
+    fewest, mean, most = report["step_samples"]
+    assert fewest < mean < most
+    assert report["samples"] == round(3 * mean)
+    assert report["planned"]["fill"]["tokens"][0] > 0.9

@@ -36,6 +36,9 @@ _MOVES_OF_ITEM = 200
 
 _MOST_SEARCHES = 16
 
+_STRIDE = 3
+"""Items that placements are turned by from one search to the next but one."""
+
 _FLOOR = 0.2
 """Share of the mean size of a microbatch that is added to every target: small targets are met only
 by whole samples."""
@@ -136,7 +139,7 @@ def _searched(
 ) -> tuple[int, int, NDArray[np.int64]]:
     """Tokens over the cap, time and cells of the best search from a placement.
 
-    Small steps leave moves for several searches, each from the same microbatches in another order.
+    Small steps leave moves for several searches, from other placements and other orders.
     """
     size = (topology.dp_size, len(sizes.targets))
     schedule = pipeline_schedule(topology, size[1])
@@ -146,7 +149,9 @@ def _searched(
     searches = min(max(moves // (_MOVES_OF_ITEM * problem.num_items), 1), _MOST_SEARCHES)
     found = []
     for seed in range(searches):
-        rank, slot = np.divmod(start, size[1])
+        turn = seed // 2 * _STRIDE
+        cells = _turned(problem, topology, start, size, turn) if turn else start
+        rank, slot = np.divmod(cells, size[1])
         cells = rank * size[1] + (slot + seed) % size[1]
         excess, value = search_pipelines(
             cells, rank_members(cells, *size), problem.costs, problem.constants,
@@ -159,6 +164,32 @@ def _searched(
         if excess == 0 and value <= goal:
             break
     return min(found, key=lambda each: each[:2])
+
+
+def _turned(
+    problem: StepProblem,
+    topology: Topology,
+    start: NDArray[np.int64],
+    size: tuple[int, int],
+    turn: int,
+) -> NDArray[np.int64]:
+    """A placement that gives each item the cell of another, or one by best fit in turned order.
+
+    `start` where neither keeps the limits.
+    """
+    cells = np.roll(start, turn)
+    if not problem.caps.size or (
+        size[1] == topology.num_microbatches
+        and keeps_limits(problem, topology, slot_major(cells, *size))
+    ):
+        return cells
+    limits, ranks = (problem.amounts, problem.caps, problem.padded), problem.kernel_ranks(1)
+    order, num_cells = np.roll(problem.order, turn), size[0] * size[1]
+    packed: NDArray[np.int64] = place_by_amount(order, *limits, num_cells, *size, ranks)
+    if packed.min() < 0:
+        return start
+    fill_empty(problem.order, num_cells, packed, problem.amounts, problem.caps, *size, ranks)
+    return packed
 
 
 def _unless_given_is_better(

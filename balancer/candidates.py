@@ -20,6 +20,7 @@ from balancer.kernels.steptime import line_loads, step_value
 from balancer.kernels.two_tier import place_in_two_tiers
 from balancer.pipeline_value import pipeline_value
 from balancer.problem import StepProblem
+from balancer.roomier_limits import roomier_limits
 from balancer.sorting import stable_order
 from balancer.topology import Topology
 
@@ -137,10 +138,12 @@ def fewest_that_fit(
         return best, num_slots
     while topology.max_in_flight is None or num_slots <= fullest:
         if best_of(num_slots) is not None:
+            enough = roomier_limits(problem, topology, most)
+            raised = " or ".join(f"max_{name} to {value}" for name, value in enough.items())
             raise CapacityError(
-                f"the samples of step {step} do not fit {topology.dp_size} ranks x "
-                f"max_microbatches={most} under {topology.limits.given}; set max_microbatches to "
-                f"{num_slots} or to None, or raise the limits"
+                f"the {problem.num_items} samples of step {step} do not fit {topology.dp_size} "
+                f"ranks x max_microbatches={most} under {topology.limits.given}; set "
+                f"max_microbatches to {num_slots} or to None, or raise {raised or 'the limits'}"
             )
         num_slots += stride
     raise CapacityError(

@@ -224,4 +224,4 @@ def test_i7_the_report_says_how_many_samples_steps_have(capsys):
     fewest, mean, most = report["step_samples"]
     assert fewest < mean < most
     assert report["samples"] == round(3 * mean)
-    assert report["planned"]["fill"]["tokens"][0] > 0.9
+    assert report["planned"]["fill"]["tokens"][0] > 0.85

@@ -9,17 +9,15 @@ from numpy.typing import NDArray
 
 from balancer.bounds import step_bound
 from balancer.covers import Cover
-from balancer.effort import annealing_chances
 from balancer.errors import CapacityError
 from balancer.kernels.fill import fill_cells
 from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ranks
-from balancer.kernels.refine import refine
-from balancer.kernels.search import anneal
 from balancer.kernels.slots import place_in_slots
 from balancer.kernels.steptime import line_loads, step_value
 from balancer.kernels.two_tier import place_in_two_tiers
 from balancer.pipeline_value import pipeline_value
 from balancer.problem import StepProblem
+from balancer.refinement import refined
 from balancer.roomier_limits import roomier_limits
 from balancer.sorting import stable_order
 from balancer.topology import Topology
@@ -45,10 +43,6 @@ none leaves gaps."""
 
 _LARGE = 2**22
 """Samples times ranks from which on comparing all of them takes tens of milliseconds."""
-
-_ROUND = 3_000_000
-"""Proposals of one annealing: long enough for it to settle in a step of some thousand samples.
-Several of them, each from the best so far, find more than a longer one does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,40 +185,6 @@ def best_placement(
         value = refined(problem, topology, best.cells, num_slots, goal, cover)
         best = Candidate(best.name, best.cells, value)
     return best
-
-
-def refined(
-    problem: StepProblem,
-    topology: Topology,
-    cells: NDArray[np.int64],
-    num_slots: int,
-    goal: int,
-    cover: Cover | None = None,
-) -> int:
-    """Quantised step time of a placement after searches, in place, that keep the cover.
-
-    Local search; where the effort allows, then rounds of annealing, and local search once more.
-    """
-    step = (
-        cells, problem.costs, problem.num_modules, problem.amounts, problem.caps,
-        problem.padded, topology.dp_size, num_slots,
-        1 if topology.barrier == "step" else num_slots, goal,
-    )  # fmt: skip
-    ranks, left = problem.kernel_ranks(problem.num_modules), problem.budget.proposals
-
-    def covered() -> tuple[object, object]:
-        return ranks, None if cover is None else cover.kernel(cells)
-
-    value = int(refine(*step, problem.budget.exchanges, *covered()))
-    round_number = 0
-    while left >= problem.num_items and value > goal:
-        round_number += 1
-        warmth, proposals = min(value >> 8, (value - goal) >> 2), min(left, _ROUND)
-        value = int(anneal(*step, proposals, warmth, round_number, annealing_chances(), *covered()))
-        left -= proposals
-    if round_number and value > goal:
-        value = int(refine(*step, problem.budget.exchanges, *covered()))
-    return value
 
 
 def _best_candidate(

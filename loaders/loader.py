@@ -10,6 +10,7 @@ from torch.utils.data import default_collate
 
 from balancer.cost import CostFunction
 from balancer.effort import Effort
+from balancer.modality_options import ModalitySync
 from balancer.planner import Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
@@ -43,7 +44,8 @@ class BalancedDataLoader(EpochIteration):
         cost_model: Prices the samples, for example `balancer.flops.cost.FlopsCost`, or a function
             of the table that returns one number a sample.
         batch_size: Samples of a microbatch, on average; or give `global_batch_size`.
-        global_batch_size: Samples of an optimizer step over all ranks.
+        global_batch_size: Samples of an optimizer step over all ranks. With neither, but a limit,
+            a step takes samples while its microbatches have room: `balancer.filled_steps`.
         num_microbatches: Microbatches of each rank in a step: gradient accumulation steps.
         max_microbatches: As in `balancer.topology.Topology`.
         max_tokens: Most tokens of a microbatch; likewise `max_patches`, `max_images`,
@@ -54,6 +56,7 @@ class BalancedDataLoader(EpochIteration):
         barrier: Where ranks wait: `"step"` for DDP with `no_sync`, `"microbatch"` for FSDP. For
             model pipelines plan with an `EpochPlanner` and pass its sampler as `batch_sampler`.
         modules: As in `balancer.topology.Topology`.
+        modality_sync: Likewise.
         oversize: A sample beyond a limit is an `"error"`, is left out (`"drop"`), or gets a
             microbatch of its own (`"alone"`).
         illegal: A sample that the model cannot take is an `"error"`, or left out (`"drop"`).
@@ -130,6 +133,7 @@ class BalancedDataLoader(EpochIteration):
         layout: Layout | None = None,
         barrier: Barrier = "microbatch",
         modules: Modules = "in_turn",
+        modality_sync: ModalitySync | None = None,
         oversize: Oversize = "error",
         illegal: Illegal = "error",
         tail: Tail | None = None,
@@ -176,6 +180,7 @@ class BalancedDataLoader(EpochIteration):
             "layout": layout,
             "barrier": barrier,
             "modules": modules,
+            "modality_sync": modality_sync,
             "oversize": oversize,
             "illegal": illegal,
             "tail": tail,

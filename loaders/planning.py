@@ -7,6 +7,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from balancer.cost import CostFunction
 from balancer.effort import Effort
 from balancer.errors import ArgumentError
+from balancer.modality_options import ModalitySync
 from balancer.planner import Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
@@ -42,6 +43,7 @@ def plan_batches(
     layout: Layout | None,
     barrier: Barrier,
     modules: Modules,
+    modality_sync: ModalitySync | None,
     oversize: Oversize,
     illegal: Illegal,
     window_steps: int,
@@ -68,25 +70,28 @@ def plan_batches(
             "of the SampleTable such as lambda table: table.text_tokens"
         )
     rank, size = discover_rank(dp_rank, dp_size, mesh)
-    samples_of_step = resolve_global_batch_size(
-        batch_size=batch_size,
-        global_batch_size=global_batch_size,
-        dp_size=size,
-        num_microbatches=num_microbatches,
-    )
     maxima = {
         "max_tokens": max_tokens,
         "max_patches": max_patches,
         "max_images": max_images,
         "max_samples": max_samples,
     }
+    caps = resolve_limits(limits, layout, collate_fn, maxima)
+    filled = batch_size is None and global_batch_size is None and set(caps.given) - {"samples"}
+    samples_of_step = resolve_global_batch_size(
+        batch_size=batch_size,
+        global_batch_size=global_batch_size,
+        dp_size=size,
+        num_microbatches=num_microbatches,
+    ) if not filled else None  # fmt: skip
     topology = Topology(
         dp_size=size,
         num_microbatches=num_microbatches,
         max_microbatches=max_microbatches,
         barrier=barrier,
         modules=modules,
-        limits=resolve_limits(limits, layout, collate_fn, maxima),
+        limits=caps,
+        modality_sync=modality_sync,
     )
     return BalancedBatchSampler.from_table(
         resolve_sizes(dataset, sizes),

@@ -67,6 +67,7 @@ def _one_line(error: Exception) -> str:
     for size, flag in COLUMN_FLAGS.items():
         message = message.replace(f"set {size} to one of them", f"name one with {flag}")
     message = re.sub(r"^paths\b", "DATA", message).replace("num_steps", "--steps")
+    message = message.replace("num_gpus", "--gpus")
     names = "|".join(_ARGUMENTS)
     return re.sub(
         rf"\b(?:{names})\b|\b(?:illegal|on_error|oversize|tail)(?==)",

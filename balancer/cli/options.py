@@ -108,6 +108,7 @@ def topology(arguments: argparse.Namespace) -> Topology:
         forward_share=arguments.forward_share,
         microbatch_cost=arguments.microbatch_cost,
         max_in_flight=arguments.max_in_flight,
+        deferral=arguments.deferral,
     )
 
 
@@ -249,6 +250,8 @@ def _add_pipeline(parser: argparse.ArgumentParser) -> None:
     pipeline.add_argument(
         "--max-in-flight", type=int, help="most tokens of the microbatches held at once"
     )
+    late = "a sample's language work may run one microbatch after its encoder work"
+    pipeline.add_argument("--deferral", action="store_true", help=late)
 
 
 def add_epoch(parser: argparse.ArgumentParser) -> None:

@@ -131,5 +131,7 @@ def test_the_command_prints_a_table_and_json(capsys):
     record = json.loads(capsys.readouterr().out)
     assert record["best"] in record["splits"]
     assert record["num_draws"] == 59
+    assert main([*command[:5], "3", *command[6:], "--layout", "2x4"]) == 2
+    assert "balancer split: --gpus is 3; layout dp2_m4 has" in capsys.readouterr().err
     assert main([*command[:7], "4", *command[8:]]) == 2
     assert "balancer split: --layout is '4'; allowed: DPxM" in capsys.readouterr().err

@@ -21,9 +21,9 @@ from loaders.microbatch import MicrobatchFacts, SampleList
 from loaders.step import Step
 from loaders.stream_arguments import check_stream, microbatches_per_epoch, steps_of_window
 from loaders.stream_engine import PlannedWindow, StreamEngine, StreamStats
-from loaders.stream_plan import StreamRules
 from loaders.stream_reader import WindowReader
 from loaders.stream_rows import RowPricing
+from loaders.stream_rules import StreamRules
 from loaders.stream_source import StreamSource
 from loaders.stream_state import StreamState
 

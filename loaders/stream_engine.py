@@ -18,8 +18,9 @@ from loaders.microbatch import MicrobatchFacts, SampleList
 from loaders.rebalance_plan import plan_moving
 from loaders.step_facts import step_microbatches
 from loaders.stream_gather import GatheredWindow, gather_window
-from loaders.stream_plan import StreamRules, WindowPlan, plan_in_place
+from loaders.stream_plan import WindowPlan, plan_in_place
 from loaders.stream_reader import Held, WindowReader
+from loaders.stream_rules import StreamRules
 
 __all__ = ["PlannedWindow", "StreamEngine", "StreamStats"]
 

@@ -9,35 +9,11 @@ from numpy.typing import NDArray
 from balancer.cost import Costs
 from balancer.errors import CapacityError
 from balancer.plan import Flag, Plan
-from balancer.planner import Tail
-from balancer.step_planner import Oversize, plan_from_assignment, plan_step
-from balancer.topology import Topology
+from balancer.step_planner import plan_from_assignment
+from loaders.stream_rules import StreamRules
+from loaders.stream_share import share_out
 
-__all__ = ["StreamRules", "WindowPlan", "plan_in_place"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StreamRules:
-    """What the plan of a stream depends on beside its samples; the same on every rank.
-
-    Attributes:
-        topology: Ranks, microbatches, barrier and limits.
-        global_batch_size: Samples of a step over all ranks; a multiple of `dp_size`.
-        window_steps: Steps of a window.
-        oversize: Policy for samples over a limit.
-        tail: Policy for samples that do not fill a step.
-    """
-
-    topology: Topology
-    global_batch_size: int
-    window_steps: int
-    oversize: Oversize
-    tail: Tail
-
-    @property
-    def rank_samples(self) -> int:
-        """Samples that a rank reads for a step."""
-        return self.global_batch_size // self.topology.dp_size
+__all__ = ["WindowPlan", "plan_in_place"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +61,7 @@ def plan_in_place(
         CapacityError: A step does not fit `max_microbatches`.
 
     Example:
+        >>> from balancer.topology import Topology
         >>> costs = Costs.from_values([5, 1, 1, 5, 2, 2, 2, 2])
         >>> rules = StreamRules(topology=Topology(dp_size=2), global_batch_size=4, window_steps=2,
         ...                     oversize="error", tail="drop")
@@ -165,7 +142,7 @@ def _step_plan(
     most = topology.max_microbatches or max(topology.num_microbatches, *map(len, ids))
     for num_slots in range(topology.num_microbatches, most + 1):
         try:
-            parts = [_shared(costs, ids[r], flags[r], rules, num_slots) for r in range(len(ids))]
+            parts = [share_out(costs, ids[r], flags[r], rules, num_slots) for r in range(len(ids))]
         except CapacityError as error:
             if num_slots == most:
                 raise CapacityError(
@@ -175,14 +152,10 @@ def _step_plan(
                 ) from error
             continue
         break
-    dp_size = topology.dp_size
-    cells = [
-        np.repeat(np.arange(num_slots), np.diff(part.offsets)) * dp_size + rank
-        for rank, part in enumerate(parts)
-    ]
+    cells = [part.slots * topology.dp_size + rank for rank, part in enumerate(parts)]
     plan = plan_from_assignment(
         costs,
-        np.concatenate([part.sample_ids for part in parts]),
+        np.concatenate([part.ids for part in parts]),
         np.concatenate(cells),
         topology,
         num_slots=num_slots,
@@ -190,30 +163,4 @@ def _step_plan(
         epoch=epoch,
         step=step,
     )
-    alone = np.unique(np.concatenate([part.alone for part in parts]))
-    return replace(plan, alone=alone)
-
-
-def _shared(
-    costs: Costs,
-    ids: NDArray[np.int64],
-    flags: NDArray[np.int8],
-    rules: StreamRules,
-    num_slots: int,
-) -> Plan:
-    """A rank's samples on `num_slots` microbatches, dearest first: planned as if on ranks."""
-    limits = rules.topology.limits
-    alike = Topology(
-        dp_size=num_slots, num_microbatches=1, max_microbatches=1, barrier="step", limits=limits
-    )
-    plan = plan_step(costs, alike, sample_ids=ids, flags=flags, oversize=rules.oversize, fill=True)
-    loads = np.add.reduceat(costs.total[plan.sample_ids], plan.offsets[:-1])
-    order = np.argsort(-loads, kind="stable")
-    places = [np.arange(plan.offsets[c], plan.offsets[c + 1]) for c in order]
-    moved = np.concatenate(places)
-    return replace(
-        plan,
-        sample_ids=plan.sample_ids[moved],
-        flags=plan.flags[moved],
-        offsets=np.concatenate([[0], np.cumsum([len(place) for place in places])]),
-    )
+    return replace(plan, alone=np.unique(np.concatenate([part.alone for part in parts])))

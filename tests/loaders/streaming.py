@@ -20,7 +20,8 @@ from balancer.topology import Limits, Topology
 from loaders.rebalance import RebalancedLoader, rebalance
 from loaders.rebalance_plan import plan_moving
 from loaders.stream import StreamLoader
-from loaders.stream_plan import StreamRules, plan_in_place
+from loaders.stream_plan import plan_in_place
+from loaders.stream_rules import StreamRules
 from tests.loaders.planning import skewed_lengths, text_tokens
 
 TIME_LIMIT_S = 60

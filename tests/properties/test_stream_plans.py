@@ -13,7 +13,8 @@ from balancer.plan import Flag, Plan
 from balancer.topology import Limits, Topology
 from loaders.parcels import pack_parcel, unpack_parcel
 from loaders.rebalance_plan import keep_in_place, plan_moving
-from loaders.stream_plan import StreamRules, WindowPlan, plan_in_place
+from loaders.stream_plan import WindowPlan, plan_in_place
+from loaders.stream_rules import StreamRules
 
 MAX_TOKENS = 60
 

@@ -16,7 +16,7 @@ from balancer.step_planner import Oversize
 from balancer.topology import Topology, check_choice, check_count
 from loaders.microbatch import Microbatch
 from loaders.progress import Position, Progress
-from loaders.skipping import refuse_second_skip
+from loaders.skipping import begun_for_nothing, refuse_second_skip
 from loaders.state import OnTopologyChange, load_state, save_state
 from loaders.step_facts import step_microbatches
 from loaders.substitutes import Substitutes
@@ -104,7 +104,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         cost_model: CostFunction,
         topology: Topology,
         *,
-        global_batch_size: int,
+        global_batch_size: int | None,
         dp_rank: int | None = None,
         seed: int = 0,
         shuffle: bool = True,
@@ -209,6 +209,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
         A loader that reads ahead counts by itself.
         """
         waiting = self.progress.waiting
+        if waiting and begun_for_nothing():
+            return
         begin = place = self.progress.begin()
         run = self.progress.run
         if waiting and begin != Position(epoch=begin.epoch):

@@ -1,10 +1,12 @@
-"""Notices a framework that skips batches which a loaded state has skipped already."""
+"""Notices what frameworks do around a state: skip what it has skipped, or begin for nothing."""
 
 import sys
+from collections.abc import Iterator
+from types import FrameType
 
 from balancer.errors import StateError
 
-__all__ = ["refuse_second_skip"]
+__all__ = ["begun_for_nothing", "refuse_second_skip"]
 
 
 def refuse_second_skip(epoch: int, step: int) -> None:
@@ -16,8 +18,7 @@ def refuse_second_skip(epoch: int, step: int) -> None:
     Raises:
         StateError: Such a wrapper is iterating.
     """
-    frame = sys._getframe(1)
-    while frame is not None:
+    for frame in _callers():
         caller = frame.f_locals.get("self")
         if type(caller).__module__.startswith("accelerate."):
             skips = vars(caller).get("skip_batches", 0)
@@ -28,4 +29,24 @@ def refuse_second_skip(epoch: int, step: int) -> None:
                     "two: load_state_dict, or skip_first_batches (in the Hugging Face Trainer "
                     "ignore_data_skip=True leaves it out)"
                 )
-        frame = frame.f_back  # type: ignore[assignment]
+
+
+def begun_for_nothing() -> bool:
+    """Whether torchdata is rebuilding an iterator at its end, only to replace it by another.
+
+    With workers that iterator reads ahead, and the epoch after the one that was loaded would count
+    as begun.
+    """
+    for frame in _callers():
+        if type(frame.f_locals.get("self")).__module__.startswith("torchdata."):
+            state = frame.f_locals.get("next_iter_state")
+            if isinstance(state, dict) and state.get("_iterator_finished"):
+                return True
+    return False
+
+
+def _callers() -> Iterator[FrameType]:
+    frame = sys._getframe(1).f_back
+    while frame is not None:
+        yield frame
+        frame = frame.f_back

@@ -94,7 +94,7 @@ def write_sizes(path: Path, num_samples: int, seed: int) -> None:
     work = Path(tempfile.mkdtemp(dir=path.parent))
     rng = np.random.default_rng(seed)
 
-    def column(name: str, size: int) -> np.ndarray:  # type: ignore[type-arg]
+    def column(name: str, size: int) -> np.ndarray:
         file = work / f"{name}.npy"
         return np.lib.format.open_memmap(file, mode="w+", dtype=np.int64, shape=(size,))  # type: ignore[no-untyped-call, no-any-return]
 

@@ -11,6 +11,9 @@ microbatch travel with what the plan knows of it, its facts (`microbatch`), thro
 the worker processes to the collator (`collate`), which adds what the loss is divided by.
 `BalancedDataLoader` (`loader`) puts these together in the shape of torch's DataLoader; each part
 also works alone, with a stock DataLoader.
+
+Where samples can only be read one after another, `StreamLoader` (`stream`) plans over a window of
+them, and `rebalance` lets them change ranks besides.
 """
 
 from loaders.collate import PackedCollator, PaddedCollator
@@ -19,8 +22,10 @@ from loaders.microbatch import Microbatch, MicrobatchFacts, SampleList
 from loaders.parquet import ParquetDataset
 from loaders.rank import discover_rank
 from loaders.reading import MicrobatchDataset
+from loaders.rebalance import rebalance
 from loaders.sampler import BalancedBatchSampler
 from loaders.step import Step
+from loaders.stream import StreamLoader
 
 __all__ = [
     "BalancedBatchSampler",
@@ -33,5 +38,7 @@ __all__ = [
     "ParquetDataset",
     "SampleList",
     "Step",
+    "StreamLoader",
     "discover_rank",
+    "rebalance",
 ]

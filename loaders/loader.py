@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.utils.data import default_collate
+from torch.utils.data import IterableDataset, default_collate
 
 from balancer.cost import CostFunction
 from balancer.effort import Effort
@@ -23,6 +23,8 @@ from loaders.sample_errors import OnSampleError
 from loaders.sampler import BalancedBatchSampler
 from loaders.shared_memory import warn_of_full_shared_memory
 from loaders.state import OnTopologyChange
+from loaders.stream import StreamLoader
+from loaders.stream_arguments import stream_options
 from loaders.substitutes import Substitutes
 from loaders.torch_loader import torch_loader
 from loaders.worker_arguments import worker_options
@@ -39,7 +41,8 @@ class BalancedDataLoader(EpochIteration):
     moves. It wraps a DataLoader and is none itself, so frameworks leave it as it is.
 
     Args:
-        dataset: Map-style dataset.
+        dataset: Map-style dataset. With a torch IterableDataset and the arguments `size_fn` and
+            `window_size`, what is made is a `loaders.stream.StreamLoader`; see there.
         sizes: Sizes of all samples; `dataset.sizes` when not given.
         cost_model: Prices the samples, for example `balancer.flops.cost.FlopsCost`, or a function
             of the table that returns one number a sample.
@@ -114,6 +117,12 @@ class BalancedDataLoader(EpochIteration):
     """
 
     batch_size: None = None
+
+    def __new__(cls, dataset: Any = None, **options: Any) -> Any:
+        """A `loaders.stream.StreamLoader` where the dataset is a torch IterableDataset."""
+        if isinstance(dataset, IterableDataset):
+            return StreamLoader(dataset, **stream_options(dataset, options))
+        return super().__new__(cls)
 
     def __init__(
         self,

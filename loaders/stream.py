@@ -131,7 +131,7 @@ class StreamLoader:
         persistent_workers: bool = False,
         **options: Any,
     ) -> None:
-        check_stream(dataset, size_fn, barrier, oversize, illegal, steps_per_epoch)
+        check_stream(dataset, size_fn, barrier, oversize, illegal, steps_per_epoch, options)
         self.collate_fn = default_collate if collate_fn is None else collate_fn
         self._group, self.dp_rank, self.dp_size = find_group(group)
         maxima = {
@@ -160,7 +160,6 @@ class StreamLoader:
             tail=resolve_tail(tail, drop_last),
         )
         pricing = RowPricing.of(size_fn, cost_model, topology, oversize=oversize, illegal=illegal)
-        check_count("num_workers", num_workers, least=0)
         source = StreamSource(
             dataset,
             num_workers=num_workers,
@@ -169,7 +168,6 @@ class StreamLoader:
         )
         self._reader = WindowReader(source, pricing, dp_rank=self.dp_rank, dp_size=self.dp_size)
         self.dataset = dataset
-        self.num_workers = num_workers
         self.steps_per_epoch = steps_per_epoch
         self.agree_timeout_s = agree_timeout_s
         self.facts: MicrobatchFacts | None = None

@@ -1,6 +1,6 @@
 """Checks of a stream's arguments."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from typing import Any, get_args
 
 from balancer.errors import ArgumentError
@@ -8,7 +8,60 @@ from balancer.planner import Illegal
 from balancer.step_planner import Oversize
 from balancer.topology import Barrier, Topology, check_choice, check_count
 
-__all__ = ["check_stream", "microbatches_per_epoch", "steps_of_window"]
+__all__ = ["check_stream", "microbatches_per_epoch", "steps_of_window", "stream_options"]
+
+
+_READING = (
+    "timeout",
+    "worker_init_fn",
+    "multiprocessing_context",
+    "generator",
+    "prefetch_factor",
+)
+
+
+def stream_options(dataset: Any, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What of `BalancedDataLoader`'s arguments a stream takes.
+
+    Raises:
+        ArgumentError: One is missing, or one only goes with a map-style dataset.
+
+    Example:
+        >>> stream_options([], {"size_fn": len, "window_size": 8, "shuffle": False})
+        {'size_fn': <built-in function len>, 'window_size': 8}
+    """
+    kind = type(dataset).__name__
+    missing = [name for name in ("size_fn", "window_size") if options.get(name) is None]
+    if missing:
+        raise ArgumentError(
+            f"dataset is a {kind} without random access; give {' and '.join(missing)} to plan over "
+            "windows of its samples, or a map-style dataset: __getitem__ and one row of sizes a "
+            "sample"
+        )
+    taken = {name: value for name, value in options.items() if name not in _MAP_STYLE}
+    for name in _MAP_STYLE:
+        value = options.get(name)
+        if value not in (None, False) and (name, value) != ("in_order", True):
+            raise ArgumentError(
+                f"{name} is {value!r}, but dataset is a {kind}: {_MAP_STYLE[name]}; leave it out"
+            )
+    return taken
+
+
+_MAP_STYLE = {
+    "shuffle": "its order is the dataset's own, so shuffle there",
+    "seed": "its order is the dataset's own, so seed it there",
+    "in_order": "its microbatches come in the order of the plan",
+    "sizes": "sizes come from size_fn as samples are read",
+    "sampler": "it has no indices to sample",
+    "batch_sampler": "it has no indices to sample",
+    "window_steps": "window_size says how far samples may move",
+    "mesh": "give group=mesh.get_group()",
+    "dp_rank": "ranks must agree where a stream ends, so give a group",
+    "dp_size": "ranks must agree where a stream ends, so give a group",
+    "pin_memory": "pin what the loader yields, with tensor.pin_memory()",
+    "pin_memory_device": "pin what the loader yields, with tensor.pin_memory()",
+}
 
 
 def check_stream(
@@ -18,12 +71,19 @@ def check_stream(
     oversize: Oversize,
     illegal: Illegal,
     steps_per_epoch: int | None,
+    options: Mapping[str, Any],
 ) -> None:
     """Refuse what no stream can be planned with.
 
     Raises:
         ArgumentError: Naming the argument.
     """
+    unknown = sorted(set(options) - set(_READING))
+    if unknown:
+        raise ArgumentError(
+            f"{unknown[0]} is no argument of a stream's loader; those of torch that it takes: "
+            f"num_workers, persistent_workers, {', '.join(_READING)}"
+        )
     once = hasattr(dataset, "__next__") and (
         isinstance(dataset, Generator) or type(dataset).__module__ in ("builtins", "itertools")
     )

@@ -16,6 +16,7 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from balancer.errors import StateError
+from balancer.topology import check_count
 
 __all__ = ["StreamSource"]
 
@@ -58,6 +59,7 @@ class StreamSource(Iterator[Any]):
         persistent_workers: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
+        check_count("num_workers", num_workers, least=0)
         self.dataset = dataset
         self.num_workers = num_workers
         self.persistent_workers = persistent_workers

@@ -12,7 +12,9 @@ import pytest
 from balancer.errors import ArgumentError, CapacityError, PlanError, SampleError, StateError
 from balancer.plan import Flag
 from loaders.collate import PackedCollator
-from tests.loaders.planning import ids_of
+from loaders.loader import BalancedDataLoader
+from loaders.stream import StreamLoader
+from tests.loaders.planning import ids_of, text_tokens
 from tests.loaders.streaming import (
     SplitTextStream,
     StatefulTextStream,
@@ -20,6 +22,7 @@ from tests.loaders.streaming import (
     ids,
     lengths,
     stream_loader,
+    text_size,
 )
 
 
@@ -267,6 +270,8 @@ def test_a_sample_at_fault_is_named_by_its_id():
         ({"size_fn": None}, "size_fn is NoneType"),
         ({"batch_size": 2}, "batch_size is 2, global_batch_size is 4"),
         ({"tail": "pad", "drop_last": True}, "drop_last is True, tail is 'pad'"),
+        ({"num_workers": -1}, "num_workers is -1"),
+        ({"on_sample_error": "replace"}, "on_sample_error is no argument of a stream's loader"),
         ({"steps_per_epoch": 0}, "steps_per_epoch is 0"),
     ],
 )
@@ -283,3 +288,21 @@ def test_ranks_of_the_environment_are_never_taken_for_one(monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(ArgumentError, match="init_process_group"):
         stream_loader(TextStream(lengths(8)))
+
+
+def test_the_drop_in_makes_a_stream_loader_of_an_iterable_dataset():
+    """With `size_fn` and `window_size`; what only suits a map-style dataset is refused by name."""
+    options: dict[str, Any] = {"cost_model": text_tokens, "global_batch_size": 4}
+    dataset = TextStream(lengths(20))
+    loader = BalancedDataLoader(
+        dataset, size_fn=text_size, window_size=8, collate_fn=ids_of, shuffle=False, **options
+    )
+    assert isinstance(loader, StreamLoader)
+    assert sorted(i for batch in loader for i in batch) == list(range(20))
+    with pytest.raises(ArgumentError, match="without random access; give size_fn and window_size"):
+        BalancedDataLoader(dataset, **options)
+    for name, value in (("shuffle", True), ("dp_size", 2), ("pin_memory", True), ("seed", 3)):
+        with pytest.raises(ArgumentError, match=f"{name} is {value}, but dataset is a TextStream"):
+            BalancedDataLoader(
+                dataset, size_fn=text_size, window_size=8, **options, **{name: value}
+            )

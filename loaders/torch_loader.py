@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import torch
 from torch.utils.data import DataLoader, Sampler
 
 from loaders.microbatch import Microbatch
@@ -22,15 +23,20 @@ def torch_loader(
     seed: int | None,
     on_sample_error: OnSampleError,
     worker_init_fn: Callable[[int], None] | None,
+    generator: torch.Generator | None,
     **options: Any,
 ) -> "DataLoader[Any]":
     """A DataLoader of `(facts, microbatch)` pairs; `options` are torch's own."""
+    if seed is not None and generator is None:
+        # torch draws a seed for its workers from it, and else from the global one of the model.
+        generator = torch.Generator().manual_seed(seed)
     plain = dataset.dataset if isinstance(dataset, MicrobatchDataset) else dataset
     return DataLoader(
         MicrobatchDataset(plain, seed=seed, on_sample_error=on_sample_error),
         batch_sampler=_Uncounted(batch_sampler),
         collate_fn=CollateWithFacts(collate_fn, seed=seed),
         worker_init_fn=WorkerStart(worker_init_fn),
+        generator=generator,
         **options,
     )
 

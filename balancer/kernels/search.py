@@ -70,8 +70,10 @@ def _change(give, back, line_a, line_b, costs, num_modules, dp_size, load, top, 
         amount = costs[give * num_modules + k]
         if back >= 0:
             amount -= costs[back * num_modules + k]
-        less = slowed(amount, line_a % dp_size, k, num_modules, ranks)
-        more = slowed(amount, line_b % dp_size, k, num_modules, ranks)
+        less, more = amount, amount
+        if ranks is not None:  # a call, even of nothing, costs a third more
+            less = slowed(amount, line_a % dp_size, k, num_modules, ranks)
+            more = slowed(amount, line_b % dp_size, k, num_modules, ranks)
         largest_a = max(rest_a[k], load[line_a * num_modules + k] - less)
         largest_b = max(rest_b[k], load[line_b * num_modules + k] + more)
         time += max(largest_a, largest_b) if same_group else largest_a + largest_b

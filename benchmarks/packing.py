@@ -34,6 +34,8 @@ def measure_packing(
     image_limits: dict[str, Sequence[int]],
     most_for_peers: int,
     most_for_efforts: int,
+    largest_size: int,
+    largest_capacity: int,
     repeats: int,
     seed: int,
     quick: bool,
@@ -54,6 +56,8 @@ def measure_packing(
         image_limits: Limits of images by data, packed at 8,192 tokens (tiles: 4,096).
         most_for_peers: Largest size that the peers pack.
         most_for_efforts: Largest size for efforts above 1.
+        largest_size: Number of samples packed at one capacity only, since that takes long.
+        largest_capacity: That capacity.
         repeats: Timed calls of each.
         seed: Seed of the draws.
         quick: Small sizes and one capacity, to see that it runs.
@@ -65,17 +69,21 @@ def measure_packing(
     records = []
     for one in data:
         tiled = one == "internvl_tiles"
-        for capacity in [4096] if tiled else capacities:
-            for size in sizes:
-                lengths = draw_lengths(one, size, capacity, seed, tiles)
-                peers = list(_PEERS) if size <= most_for_peers else []
-                tried = [e for e in efforts if e <= 1 or size <= most_for_efforts]
-                records += _one(name, lengths, capacity, tried, peers, 2 if quick else repeats)
+        settings = [
+            (size, capacity) for capacity in ([4096] if tiled else capacities) for size in sizes
+        ]
+        if not quick:
+            settings.append((largest_size, 4096 if tiled else largest_capacity))
+        for size, capacity in settings:
+            lengths = draw_lengths(one, size, capacity, seed, tiles)
+            peers = list(_PEERS) if size <= most_for_peers else []
+            tried = [e for e in efforts if e <= 1 or size <= most_for_efforts]
+            records += _one(name, lengths, capacity, tried, peers, 2 if quick else repeats)
         if one in image_limits:
             for limit in image_limits[one]:
                 capacity = 4096 if tiled else 8192
                 lengths = draw_lengths(one, sizes[0], capacity, seed, tiles)
-                records += _two(name, lengths, capacity, limit)
+                records += _two(name, lengths, capacity, limit, efforts)
     return records
 
 
@@ -128,20 +136,34 @@ def _one(
     return records
 
 
-def _two(name: str, lengths: Lengths, capacity: int, limit: int) -> list[Record]:
-    """Records of two capacities, tokens and images."""
+def _two(
+    name: str, lengths: Lengths, capacity: int, limit: int, efforts: Sequence[int]
+) -> list[Record]:
+    """Records of two capacities, tokens and images, at the default and at higher efforts."""
     tokens, images = lengths.tokens, lengths.images
     if images is None:
         return []
-    packing = pack(tokens, capacity, amounts={"images": (images, limit)})
-    bound = max(packing.lower_bound, pattern_bound(tokens, images, capacity, limit))
+    bound = pattern_bound(tokens, images, capacity, limit)
     where = f"capacity{capacity}_images{limit}_n{len(lengths.tokens)}"
-    return [
-        Record(
-            experiment=name, data=lengths.name, planner="balanced", topology=where, barrier="none",
-            metric="bins_over_bound", value=packing.num_bins / bound, unit="ratio", n=1,
-        )
-    ]  # fmt: skip
+    records = []
+    for effort in [1, *(effort for effort in efforts if effort > 1)]:
+        call = partial(pack, tokens, capacity, amounts={"images": (images, limit)}, effort=effort)
+        packing = call()
+        started = time.perf_counter()
+        call()
+        values = {
+            "bins_over_bound": (packing.num_bins / max(packing.lower_bound, bound), "ratio"),
+            "packing_seconds": (time.perf_counter() - started, "s"),
+        }
+        planner = "balanced" if effort == 1 else f"balanced_effort{effort}"
+        records += [
+            Record(
+                experiment=name, data=lengths.name, planner=planner, topology=where, barrier="none",
+                metric=metric, value=value, unit=unit, n=1,
+            )
+            for metric, (value, unit) in values.items()
+        ]  # fmt: skip
+    return records
 
 
 def _least_seconds(

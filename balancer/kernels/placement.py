@@ -20,7 +20,9 @@ def _squares(item, shares, num_modules, load, b, ranks):
     """Sum over modules of the squared load of bin `b` once it holds `item`."""
     squares = 0.0
     for k in range(num_modules):
-        share = slowed(shares[item * num_modules + k], b, k, num_modules, ranks)
+        share = shares[item * num_modules + k]
+        if ranks is not None:
+            share = slowed(share, b, k, num_modules, ranks)
         after = float(load[b * num_modules + k] + share)
         squares += after * after
     return squares
@@ -42,7 +44,8 @@ def least_loaded(item, shares, num_modules, load, closed, ranks=None):
         for k in range(num_modules):
             share = shares[item * num_modules + k]
             if share > 0:
-                share = slowed(share, b, k, num_modules, ranks)
+                if ranks is not None:  # a call, even of nothing, costs a third more
+                    share = slowed(share, b, k, num_modules, ranks)
                 peak = max(peak, load[b * num_modules + k] + share)
         if best < 0 or peak < best_peak:
             best, best_peak = b, peak

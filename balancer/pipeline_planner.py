@@ -6,6 +6,7 @@ from numpy.typing import NDArray
 from balancer.bounds import step_bound
 from balancer.candidates import Candidate, fewest_that_fit, given_order, keeps_limits
 from balancer.deferral import defer_language
+from balancer.errors import CapacityError, PlanError
 from balancer.kernels.fill import fill_cells
 from balancer.kernels.pipeline_place import place_at_targets
 from balancer.kernels.pipeline_search import search_pipelines
@@ -20,11 +21,13 @@ from balancer.pipeline_value import (
     rank_members,
     slot_major,
 )
+from balancer.plan import Plan
+from balancer.priced import PricedSamples
 from balancer.problem import StepProblem
 from balancer.sorting import stable_order
 from balancer.topology import Topology
 
-__all__ = ["solve_pipelines"]
+__all__ = ["check_fillers", "solve_pipelines"]
 
 _OPERATIONS_OF_MOVE = 40
 """What making a move takes, in operations simulated."""
@@ -77,6 +80,21 @@ def solve_pipelines(
         goal = int(bound * problem.budget.good_enough)
         candidate = defer_language(problem, topology, candidate, num_slots, goal)
     return candidate, num_slots, bound, binds
+
+
+def check_fillers(plan: Plan, costs: PricedSamples) -> None:
+    """Refuse a plan of one step whose fillers break `max_in_flight`; the search knew none.
+
+    Raises:
+        CapacityError: They do.
+    """
+    try:
+        plan.check(costs)
+    except PlanError as error:
+        raise CapacityError(
+            f"step {plan.first_step} needs fillers, and with them {error}; raise max_in_flight, or "
+            "give the step more samples"
+        ) from error
 
 
 def _best_of_counts(

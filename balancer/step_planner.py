@@ -11,7 +11,7 @@ from balancer.effort import Effort, checked_effort
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.kernels.by_cell import order_by_cell
 from balancer.modality_sync import solve_synced
-from balancer.pipeline_planner import solve_pipelines
+from balancer.pipeline_planner import check_fillers, solve_pipelines
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
 from balancer.problem import StepProblem, build_problem, over_all_limits
@@ -116,11 +116,14 @@ def plan_step(
         binds=binds,
         planner=best.name,
     )
-    return _emit(
+    plan = _emit(
         problem, topology, num_slots, cells=best.cells, flags=given_flags[problem.position],
         dropped=dropped, alone=np.sort(given[is_over]), certificate=certificate,
         epoch=epoch, step=step, deferred=best.deferred,
     )  # fmt: skip
+    if topology.max_in_flight is not None and (plan.flags == Flag.FILLER).any():
+        check_fillers(plan, costs)
+    return plan
 
 
 def plan_from_assignment(

@@ -239,3 +239,16 @@ def test_plans_that_defer_nothing_keep_their_fingerprints(costs, allowed):
     plan = plan_step(costs, Topology(dp_size=2, num_microbatches=2, barrier="pipeline", pp_size=2))
     marked = np.zeros(len(plan.sample_ids) if allowed else 0, np.bool_)
     assert replace(plan, deferred=marked).fingerprint == plan.fingerprint
+
+
+def test_fillers_that_would_break_the_cap_in_flight_are_refused():
+    """Two samples for four microbatches would fit by themselves; fillers count as well."""
+    costs = Costs.from_values(np.ones(2), tokens=[3, 3])
+    tight = Topology(
+        dp_size=1, num_microbatches=4, max_microbatches=4, barrier="pipeline", pp_size=2,
+        limits=Limits(max_tokens=3), max_in_flight=5,
+    )  # fmt: skip
+    loose = replace(tight, max_in_flight=6)
+    plan_step(costs, loose, fill=True).check(costs)
+    with pytest.raises(CapacityError, match="step 0 needs fillers, and with them"):
+        plan_step(costs, tight, fill=True)

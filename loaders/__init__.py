@@ -18,14 +18,17 @@ them, and `rebalance` lets them change ranks besides.
 
 from loaders.collate import PackedCollator, PaddedCollator
 from loaders.loader import BalancedDataLoader
-from loaders.microbatch import Microbatch, MicrobatchFacts, SampleList
+from loaders.loss import sample_losses, step_loss, token_losses
+from loaders.microbatch import Microbatch, MicrobatchFacts, SampleFailure, SampleList
 from loaders.parquet import ParquetDataset
 from loaders.rank import discover_rank
 from loaders.reading import MicrobatchDataset
 from loaders.rebalance import rebalance
+from loaders.sample_errors import SampleReadError
 from loaders.sampler import BalancedBatchSampler
 from loaders.step import Step
 from loaders.stream import StreamLoader
+from loaders.uniform import padding_fraction
 
 __all__ = [
     "BalancedBatchSampler",
@@ -36,9 +39,15 @@ __all__ = [
     "PackedCollator",
     "PaddedCollator",
     "ParquetDataset",
+    "SampleFailure",
     "SampleList",
+    "SampleReadError",
     "Step",
     "StreamLoader",
     "discover_rank",
+    "padding_fraction",
     "rebalance",
+    "sample_losses",
+    "step_loss",
+    "token_losses",
 ]

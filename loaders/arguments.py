@@ -135,17 +135,19 @@ def resolve_limits(
     collate_fn: Any,
     maxima: Mapping[str, Any],
 ) -> Limits:
-    """Limits from a `Limits` object or from single maxima; the collator says the layout.
+    """Limits from a `Limits` object or from single maxima; the collator says layout and padding.
 
     Raises:
-        ArgumentError: Both forms are given, or the layout is not the collator's.
+        ArgumentError: Both forms are given, or layout or padding are not the collator's.
     """
     given = [name for name, value in maxima.items() if value is not None]
     if limits is not None and given:
         raise ArgumentError(f"limits and {given[0]} are both given; put {given[0]} into limits")
     collated: Layout | None = getattr(collate_fn, "layout", None)
+    names = ("pad_sample_to", "pad_microbatch_to")
+    padding = {name: getattr(collate_fn, name) for name in names if hasattr(collate_fn, name)}
     if limits is None:
-        limits = Limits(layout=layout or collated or "packed", **maxima)
+        limits = Limits(layout=layout or collated or "packed", **padding, **maxima)
     elif layout is not None and layout != limits.layout:
         raise ArgumentError(f"layout is {layout!r}, limits has layout {limits.layout!r}; give one")
     if collated is not None and limits.layout != collated:
@@ -153,6 +155,12 @@ def resolve_limits(
             f"layout is {limits.layout!r}, but collate_fn makes {collated} microbatches; limits "
             f"must be checked on what is allocated: layout={collated!r}"
         )
+    for name, value in padding.items():
+        if getattr(limits, name) != value:
+            raise ArgumentError(
+                f"{name} is {value} in collate_fn, {getattr(limits, name)} in limits; limits must "
+                f"be checked on what is allocated: give limits {name}={value}"
+            )
     return limits
 
 

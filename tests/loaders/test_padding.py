@@ -10,11 +10,12 @@ from balancer.errors import ArgumentError, SampleError
 from balancer.planner import EpochPlanner
 from balancer.topology import Limits, Topology
 from loaders.collate import PackedCollator, PaddedCollator
+from loaders.loader import BalancedDataLoader
 from loaders.microbatch import SampleList
 from loaders.sampler import BalancedBatchSampler
 from loaders.uniform import padding_fraction
 from tests.loaders.collating import samples_with_facts
-from tests.loaders.planning import skewed_lengths
+from tests.loaders.planning import TextDataset, skewed_lengths, text_tokens
 
 IMAGE = 9
 token_lists = st.lists(
@@ -147,6 +148,19 @@ def test_a_microbatch_beyond_the_plans_shape_is_refused_with_its_samples():
     assert error.value.sample_ids == (100, 101)
     with pytest.raises(SampleError, match=r"make 2 rows, .* step has 1"):
         PaddedCollator(pad_token_id=0, uniform_shape=True)(samples)
+
+
+def test_the_plan_counts_the_padding_that_the_collator_adds():
+    def loader(**options):
+        return BalancedDataLoader(
+            TextDataset([5] * 64), cost_model=text_tokens, global_batch_size=16, dp_rank=0,
+            dp_size=2, collate_fn=PackedCollator(pad_sample_to=8, pad_microbatch_to=16), **options,
+        )  # fmt: skip
+
+    limits = loader(max_tokens=64).batch_sampler.planner.topology.limits
+    assert (limits.pad_sample_to, limits.pad_microbatch_to) == (8, 16)
+    with pytest.raises(ArgumentError, match="pad_sample_to is 8 in collate_fn, 1 in limits"):
+        loader(limits=Limits(max_tokens=64))
 
 
 def test_bad_options_are_refused_by_name():

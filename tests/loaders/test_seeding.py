@@ -40,7 +40,7 @@ def draws(dataset_class=Augmented, epoch=0, rank=0, dp_size=2, collate_fn=list, 
     "workers",
     [
         {"num_workers": 1},
-        {"num_workers": 3},
+        {"num_workers": 2},
         {"num_workers": 2, "multiprocessing_context": "spawn"},
         {"num_workers": 2, "persistent_workers": True},
     ],

@@ -248,5 +248,5 @@ class BalancedDataLoader(EpochIteration):
 
 
 def _defaults() -> dict[str, Any]:
-    parameters = inspect.signature(BalancedDataLoader).parameters
+    parameters = inspect.signature(BalancedDataLoader.__init__).parameters
     return {name: parameter.default for name, parameter in parameters.items()}

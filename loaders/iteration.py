@@ -49,8 +49,10 @@ class EpochIteration:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Optimizer steps of a whole epoch, the same on every rank."""
-        return self.batch_sampler.planner.num_steps
+        """Optimizer steps of a whole epoch, the same on every rank; of `epoch` where filled."""
+        planner = self.batch_sampler.planner
+        filled = planner.global_batch_size is None
+        return planner.steps(self.epoch).end if filled else planner.num_steps
 
     @property
     def samples_per_epoch(self) -> int:

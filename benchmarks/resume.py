@@ -98,7 +98,7 @@ def measure_resume(
             strict=True,
         ):
             records.append(Record(
-                experiment=name, data=f"uniform_n{num_samples}", planner=planner,
+                experiment=name, data=f"lognormal_n{num_samples}", planner=planner,
                 topology=f"dp{dp_size}_m1_step{step}", barrier="microbatch", metric=metric,
                 value=float(value), unit=unit, n=repeats,
             ))  # fmt: skip

@@ -17,7 +17,7 @@ from balancer.topology import Topology, check_choice, check_count
 from loaders.microbatch import Microbatch
 from loaders.progress import Position, Progress
 from loaders.skipping import begun_for_nothing, refuse_second_skip
-from loaders.state import OnTopologyChange, load_state, save_state
+from loaders.state import OnTopologyChange, load_state, save_state, whole
 from loaders.step_facts import step_microbatches
 from loaders.substitutes import Substitutes
 
@@ -139,13 +139,17 @@ class BalancedBatchSampler(Sampler[list[int]]):
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration deliver `epoch`; without a call, epochs follow one another.
 
-        A place in that epoch that was loaded or sought is kept.
+        A place in that epoch that was loaded or sought is kept; else the epoch is whole, even if
+        others had begun it.
 
         Raises:
             ArgumentError: `epoch` is not a whole number >= 0.
         """
         check_count("epoch", epoch, least=0)
         self.progress.set_epoch(int(epoch))
+        if self.progress.start == Position(epoch=int(epoch)) and self.planner.steps(epoch).first:
+            self.planner = whole(self.planner)
+            self.progress.go_to(self.progress.start)
 
     def seek(self, step: int, *, epoch: int | None = None) -> None:
         """Let the next iteration begin at `step`; nothing in between is planned or read.

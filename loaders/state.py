@@ -12,15 +12,13 @@ from balancer.planner import EpochPlanner
 from balancer.resume import rest_after, resumed
 from loaders.progress import Position
 
-__all__ = ["OnTopologyChange", "load_state", "save_state"]
+__all__ = ["OnTopologyChange", "load_state", "save_state", "whole"]
 
 OnTopologyChange = Literal["error", "replan"]
 
 _FORMAT = 1
 _DATA = ("num_samples", "costs", "version", "seed", "shuffle")
 """What must be the same in any case: the order of the epoch, and what each id stands for."""
-
-_NO_IDS = np.zeros(0, np.int64)
 
 
 def save_state(planner: EpochPlanner, position: Position) -> dict[str, Any]:
@@ -51,7 +49,7 @@ def load_state(
     fatal = [name for name in differing if name in _DATA]
     if fatal or (differing and on_topology_change == "error"):
         raise StateError(_difference(differing, fatal, saved, here))
-    planner = planner.with_rest(None, _NO_IDS)
+    planner = whole(planner)
     try:
         before = (
             EpochPlanner.from_settings(planner.costs, state["settings"]) if differing else planner
@@ -67,6 +65,11 @@ def load_state(
             f"{steps.first} to {steps.end - 1}"
         )
     return _replanned(planner, before, position) if differing else (before, position)
+
+
+def whole(planner: EpochPlanner) -> EpochPlanner:
+    """The planner without the rest of an epoch that others began."""
+    return planner.with_rest(None, np.zeros(0, np.int64))
 
 
 def _replanned(

@@ -64,6 +64,7 @@ def measure_partition(
     distributions: Sequence[str],
     sizes: Sequence[Sequence[int]],
     speeds: Sequence[float],
+    most_for_peer: int,
     repeats: int,
     seed: int,
     quick: bool,
@@ -79,6 +80,7 @@ def measure_partition(
         distributions: Names that `costs_of` knows.
         sizes: Pairs of samples and parts.
         speeds: Speeds of the parts that are not alike.
+        most_for_peer: Largest samples x parts that the peer is given: it takes as long.
         repeats: Timed calls of ours.
         seed: Seed of the costs.
         quick: Small sizes and few repeats, to see that it runs.
@@ -91,7 +93,8 @@ def measure_partition(
             costs = costs_of(data, num_samples, seed)
             rules: tuple[Counts, ...] = ("free", "equal")
             for counts in rules if num_samples % num_parts == 0 else ("free",):
-                runs = _compare(costs, num_parts, counts, 5 if quick else repeats)
+                with_peer = num_samples * num_parts <= most_for_peer
+                runs = _compare(costs, num_parts, counts, 5 if quick else repeats, with_peer)
                 topology = f"n{num_samples}_k{num_parts}"
                 records += _records(partial(Record, experiment=name, data=data,
                                             topology=topology, barrier=counts), runs)  # fmt: skip
@@ -100,9 +103,9 @@ def measure_partition(
 
 
 def _compare(
-    costs: NDArray[np.int64], num_parts: int, counts: Counts, repeats: int
+    costs: NDArray[np.int64], num_parts: int, counts: Counts, repeats: int, with_peer: bool
 ) -> dict[str, _Run]:
-    """Ours at two efforts and the peer's."""
+    """Ours at two efforts and, if wanted, the peer's."""
     items = build_items(costs, num_parts, counts, None, None, {}, {})
     bound = last_end_bound(items.problem)[0] * 2.0**items.exponent
 
@@ -117,16 +120,15 @@ def _compare(
             call, lambda found: np.bincount(found.parts, costs, minlength=num_parts).max(), repeats
         )
 
-    listed = costs.tolist()
-    return {
-        "balanced": ours("default"),
-        "balanced_fast": ours("fast"),
-        _PEER: judged(
+    runs = {"balanced": ours("default"), "balanced_fast": ours("fast")}
+    if with_peer:
+        listed = costs.tolist()
+        runs[_PEER] = judged(
             lambda: karmarkar_karp(listed, num_parts, equal_size=counts == "equal"),
             lambda found: max(int(costs[part].sum()) for part in found),
             3,
-        ),
-    }
+        )
+    return runs
 
 
 def _least_seconds(call: Callable[[], Any], times: int) -> tuple[Any, float, int]:
@@ -143,11 +145,11 @@ def _least_seconds(call: Callable[[], Any], times: int) -> tuple[Any, float, int
 
 
 def _records(record: Callable[..., Record], runs: dict[str, _Run]) -> list[Record]:
-    peer = runs[_PEER]
+    peer = runs.get(_PEER)
     records = []
     for planner, run in runs.items():
         values = {"makespan_over_bound": (run.over_bound, "ratio"), "seconds": (run.seconds, "s")}
-        if planner != _PEER:
+        if peer is not None and planner != _PEER:
             values["seconds_vs_verl"] = (peer.seconds / run.seconds, "ratio")
             values["above_verl"] = (run.over_bound - peer.over_bound, "ratio")
         records += [

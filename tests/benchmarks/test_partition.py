@@ -23,8 +23,8 @@ def test_two_way_differencing_of_the_peer_is_the_published_example() -> None:
 
 def test_records_set_ours_beside_the_peer() -> None:
     records = measure_partition(
-        name="partition", distributions=["workload"], sizes=[[64, 4], [50, 4]], speeds=[1, 0.5],
-        repeats=2, seed=0, quick=True,
+        name="partition", distributions=["workload"], sizes=[[64, 4], [50, 4], [90, 4]],
+        speeds=[1, 0.5], most_for_peer=256, repeats=2, seed=0, quick=True,
     )  # fmt: skip
     values = {(r.planner, r.topology, r.barrier, r.metric): r.value for r in records}
     for topology, counts in (("n64_k4", "free"), ("n64_k4", "equal"), ("n50_k4", "free")):
@@ -33,6 +33,8 @@ def test_records_set_ours_beside_the_peer() -> None:
         assert 1.0 - 1e-9 <= ours <= peer + 1e-5
         assert values["balanced", topology, counts, "above_verl"] == pytest.approx(ours - peer)
     assert ("balanced", "n50_k4", "equal", "seconds") not in values
+    assert values["balanced", "n90_k4", "free", "makespan_over_bound"] < 1.01
+    assert ("verl_karmarkar_karp", "n90_k4", "free", "seconds") not in values
     worst = "makespan_over_simple_bound_worst"
     assert 1.0 <= values["balanced", "n64_k2", "speeds [1, 0.5]", worst] < 1.05
 

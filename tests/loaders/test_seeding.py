@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from loaders.loader import BalancedDataLoader
+from tests.loaders.fixed_plan import without_planning
 from tests.loaders.planning import TextDataset, skewed_lengths, text_tokens
 
 
@@ -27,9 +28,11 @@ def draw_too(samples):
 
 
 def draws(dataset_class=Augmented, epoch=0, rank=0, dp_size=2, collate_fn=list, **options):
-    loader = BalancedDataLoader(
-        dataset_class(skewed_lengths(48)), cost_model=text_tokens, global_batch_size=16,
-        dp_rank=rank, dp_size=dp_size, collate_fn=collate_fn, **options,
+    loader = without_planning(
+        BalancedDataLoader(
+            dataset_class(skewed_lengths(48)), cost_model=text_tokens, global_batch_size=16,
+            dp_rank=rank, dp_size=dp_size, collate_fn=collate_fn, **options,
+        )
     )  # fmt: skip
     loader.set_epoch(epoch)
     return [sample for batch in loader for sample in batch]

@@ -23,7 +23,7 @@ class WorkerStart:
 
     def __call__(self, worker_id: int) -> None:
         """Runs in worker `worker_id`."""
+        numba.set_num_threads(1)  # first: it starts OpenMP, which gives torch all cores again
         torch.set_num_threads(1)
-        numba.set_num_threads(1)
         if self.worker_init_fn is not None:
             self.worker_init_fn(worker_id)

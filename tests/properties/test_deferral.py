@@ -153,19 +153,6 @@ def test_the_example_of_entrain_is_reached_or_beaten(schedule):
     assert ours.certificates[0].step_time <= without.certificates[0].step_time
 
 
-def test_deferral_is_used_where_it_is_faster():
-    """Patches keep encoder work apart: passing language work on then saves 5 % of this step."""
-    costs = random_costs(4, 10)
-    limits = Limits(max_patches=int(max(costs.patches.max(), costs.patches.sum() // 4 * 1.15)))
-    deferring = topology(num_microbatches=4, limits=limits)
-    plan, plain = (
-        plan_step(costs, each) for each in (deferring, replace(deferring, deferral=False))
-    )
-    assert plan.deferred.any()
-    assert plan.certificates[0].step_time < 0.95 * plain.certificates[0].step_time
-    plan.check(costs, expected_ids=np.arange(len(costs)))
-
-
 def test_a_deferred_plan_survives_saving_and_joining(tmp_path):
     """What is deferred is part of the fingerprint, the file and plans of several steps."""
     costs, cells, late = entrain_example()

@@ -49,16 +49,13 @@ def _is_first_of_its_like(cell, first_slot, count, dp_size, alike):
     for other in range(slot * dp_size, cell):
         if count[other] == 0:
             return False
-    if first_slot == 0 and slot > 0:
-        for other in range((slot - 1) * dp_size, slot * dp_size):
-            if count[other] > 0:
-                break
-        else:
-            for own in range(slot * dp_size, (slot + 1) * dp_size):
-                if count[own] > 0:
-                    return True
-            return False
-    return True
+    if first_slot > 0 or slot == 0:
+        return True
+    before, here = 0, 0
+    for rank in range(dp_size):
+        before += count[(slot - 1) * dp_size + rank]
+        here += count[slot * dp_size + rank]
+    return before > 0 or here > 0
 
 
 @njit(nogil=True)

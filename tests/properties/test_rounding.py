@@ -102,7 +102,10 @@ def test_bad_roundings_are_refused():
     """Multiples are whole numbers, and a microbatch rounded up must be able to fit."""
     with pytest.raises(ArgumentError, match="pad_sample_to is 0"):
         Limits(pad_sample_to=0)
-    with pytest.raises(ArgumentError, match="max_tokens is 32, which leaves no room beside what pad_microbatch_to=64"):
+    with pytest.raises(
+        ArgumentError,
+        match="max_tokens is 32, which leaves no room beside what pad_microbatch_to=64",
+    ):
         Limits(max_tokens=32, pad_microbatch_to=64)
     with pytest.raises(ArgumentError, match="max_in_flight is 128 with"):
         Topology(

@@ -183,7 +183,7 @@ class TableCosts:
                 warnings.warn(f"{path} is damaged ({error}); it is computed again", stacklevel=4)
         found = compute()
         handle, temporary = tempfile.mkstemp(prefix=".", suffix=".tmp", dir=path.parent)
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, **found)  # type: ignore[arg-type]
+        with os.fdopen(handle, "wb") as sink:
+            np.savez(sink, **found)  # type: ignore[arg-type]
         os.replace(temporary, path)
         return found

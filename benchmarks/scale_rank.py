@@ -61,7 +61,7 @@ def rank(setting: dict[str, Any]) -> dict[str, float]:
 
 def distributed_sampler(setting: dict[str, Any]) -> dict[str, float]:
     """Torch's sampler: each rank lists and shuffles all samples."""
-    sampler = DistributedSampler(
+    sampler: DistributedSampler[int] = DistributedSampler(
         range(setting["num_samples"]),  # type: ignore[arg-type]
         num_replicas=setting["dp_size"],
         rank=setting["dp_rank"],

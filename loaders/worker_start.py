@@ -1,9 +1,12 @@
 """What each worker process does before it reads a sample."""
 
+import gc
+import threading
 from collections.abc import Callable
 
 import numba
 import torch
+from numba.np.ufunc import parallel as numba_threads
 
 __all__ = ["WorkerStart"]
 
@@ -12,6 +15,8 @@ class WorkerStart:
     """Gives a worker one thread in torch and numba, then calls the user's `worker_init_fn`.
 
     torch limits itself only; numba would start as many threads in each worker as there are cores.
+    What a forked worker has from its parent is frozen: each collection of garbage would else write
+    to every object of the parent, and so copy its memory.
 
     Example:
         >>> WorkerStart(None).worker_init_fn is None
@@ -23,6 +28,10 @@ class WorkerStart:
 
     def __call__(self, worker_id: int) -> None:
         """Runs in worker `worker_id`."""
+        gc.freeze()
+        if not numba_threads._backend_init_process_lock:
+            # Numba's own is a named semaphore, which a worker that is killed leaves behind.
+            numba_threads._backend_init_process_lock = threading.RLock()
         numba.set_num_threads(1)  # first: it starts OpenMP, which gives torch all cores again
         torch.set_num_threads(1)
         if self.worker_init_fn is not None:

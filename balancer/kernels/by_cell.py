@@ -1,12 +1,13 @@
 """Items of a step in the order of its microbatches, and of their given order within each."""
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["order_by_cell"]
 
 
-@njit(nogil=True)
+@kernel
 def order_by_cell(cells, position, num_cells):
     """Items by cell, then by position; positions are the numbers from 0, each once.
 

@@ -10,15 +10,15 @@ the needed kinds of which c has exactly one item. Amounts, caps and ranks are th
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import fits, put, take
 from balancer.kernels.ranks import reserved
 
 __all__ = ["cover_cells", "cover_state", "keeps_cover", "note_exchange", "try_exchange"]
 
 
-@njit(nogil=True)
+@kernel
 def try_exchange(give, back, target, cells, amounts, caps, padded, used, count, longest):
     """Move `give` to cell `target` (and `back`, if any, to give's cell) unless a cap would break.
 
@@ -43,7 +43,7 @@ def try_exchange(give, back, target, cells, amounts, caps, padded, used, count, 
     return legal
 
 
-@njit(nogil=True)
+@kernel
 def _set_sole(cell, needed, num_kinds, uses, sole):
     """Recompute the needed kinds of which a microbatch has exactly one item."""
     bits = np.int64(0)
@@ -53,7 +53,7 @@ def _set_sole(cell, needed, num_kinds, uses, sole):
     sole[cell] = bits
 
 
-@njit(nogil=True)
+@kernel
 def cover_state(cells, kinds, num_kinds, needed):
     """`uses` and `sole` of an assignment."""
     uses = np.zeros(needed.size * num_kinds, np.int64)
@@ -66,7 +66,7 @@ def cover_state(cells, kinds, num_kinds, needed):
     return uses, sole
 
 
-@njit(nogil=True)
+@kernel
 def keeps_cover(give, back, target, cells, cover):
     """Whether moving `give` to `target` (and `back`, if any, the other way) breaks no rule more.
 
@@ -84,7 +84,7 @@ def keeps_cover(give, back, target, cells, cover):
     return lost == 0
 
 
-@njit(nogil=True)
+@kernel
 def note_exchange(give, back, source, target, cover):
     """Account for an exchange that was made."""
     if cover is not None:
@@ -100,7 +100,7 @@ def note_exchange(give, back, source, target, cover):
         _set_sole(target, needed, num_kinds, uses, sole)
 
 
-@njit(nogil=True)
+@kernel
 def _try(give, back, target, best, cells, totals, amounts, caps, padded, used, count, longest,
          cover):  # fmt: skip
     """Least change of load known so far: `best`, or that of this exchange where it is legal."""
@@ -122,7 +122,7 @@ def _try(give, back, target, best, cells, totals, amounts, caps, padded, used, c
     return change
 
 
-@njit(nogil=True)
+@kernel
 def _bring(cell, k, members, cells, totals, amounts, caps, padded, used, count, longest, cover):
     """Bring an item of kind k to a microbatch that lacks it; False where no exchange is legal."""
     num_members = 0
@@ -144,7 +144,7 @@ def _bring(cell, k, members, cells, totals, amounts, caps, padded, used, count, 
     return best_give, best_back
 
 
-@njit(nogil=True)
+@kernel
 def _send_away(give, cells, totals, amounts, caps, padded, used, count, longest, cover):
     """Where an item can go that is barred from its microbatch: the cell, the item returned."""
     kinds, _, barred, _, _ = cover
@@ -167,7 +167,7 @@ def _send_away(give, cells, totals, amounts, caps, padded, used, count, longest,
     return best_target, best_back
 
 
-@njit(nogil=True)
+@kernel
 def cover_cells(cells, kinds, num_kinds, needed, barred, totals, amounts, caps, padded, dp_size,
                 ranks=None):  # fmt: skip
     """Exchange items, in place, until no microbatch lacks a needed kind or holds a barred one.

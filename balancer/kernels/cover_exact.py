@@ -4,15 +4,15 @@ For small steps that exchanges leave with a fault. Kinds are those of `balancer.
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import fits, put, take
 from balancer.kernels.ranks import reserved
 
 __all__ = ["covering_cells"]
 
 
-@njit(nogil=True)
+@kernel
 def _lacking(k, in_all, first_slot, uses, num_kinds, dp_size, num_slots):
     """Items of kind k that are still needed at least: where a slot has some, on its other ranks."""
     lacking = 0
@@ -25,7 +25,7 @@ def _lacking(k, in_all, first_slot, uses, num_kinds, dp_size, num_slots):
     return lacking
 
 
-@njit(nogil=True)
+@kernel
 def _can_be_covered(left, num_left, in_all, first_slot, uses, count, num_kinds, dp_size, num_slots):
     """Whether the items left are enough for what is lacking and for the empty microbatches."""
     empty = 0
@@ -40,7 +40,7 @@ def _can_be_covered(left, num_left, in_all, first_slot, uses, count, num_kinds, 
     return True
 
 
-@njit(nogil=True)
+@kernel
 def _is_first_of_its_like(cell, first_slot, count, dp_size, alike):
     """Whether no earlier microbatch is as good: empty ones of a slot are alike, as are slots."""
     if not alike or count[cell] > 0:
@@ -58,7 +58,7 @@ def _is_first_of_its_like(cell, first_slot, count, dp_size, alike):
     return before > 0 or here > 0
 
 
-@njit(nogil=True)
+@kernel
 def covering_cells(order, kinds, num_kinds, in_all, first_slot, amounts, caps, padded, dp_size,
                    num_slots, budget, ranks=None):  # fmt: skip
     """Cells in which all ranks of each slot from `first_slot` on have the same kinds, or all -1.

@@ -7,8 +7,8 @@ of `balancer.kernels.limits`.
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import fits, put
 
 __all__ = ["fill_cells", "fill_steps"]
@@ -17,7 +17,7 @@ _OPEN = 32
 """Microbatches that are looked at for an item; makes a pass over an epoch O(items)."""
 
 
-@njit(nogil=True)
+@kernel
 def _first_with_room(item, begun, num_cells, amounts, caps, padded, used, count, longest):
     """First of the open microbatches that has room for an item, or a new one, or -1."""
     for cell in range(max(0, begun - _OPEN), begun):
@@ -26,7 +26,7 @@ def _first_with_room(item, begun, num_cells, amounts, caps, padded, used, count,
     return begun if begun < num_cells else -1
 
 
-@njit(nogil=True)
+@kernel
 def fill_steps(amounts, caps, padded, num_cells, num_items, begun, used, count, longest, ends):
     """Store in `ends` the items that begin a new step, and return their number and `begun`.
 
@@ -49,7 +49,7 @@ def fill_steps(amounts, caps, padded, num_cells, num_items, begun, used, count, 
     return num_ends, begun
 
 
-@njit(nogil=True)
+@kernel
 def fill_cells(order, amounts, caps, padded, num_cells):
     """Cell of each item, or -1 where it fitted nowhere, items taken in `order`.
 

@@ -5,12 +5,12 @@ microbatch `c` is `used[c * num_caps + a]`. In the padded layout amount 0 is tok
 microbatch allocates its samples times its longest.
 """
 
-from numba import njit
+from balancer.kernels.compiled import kernel
 
 __all__ = ["fits", "put", "take"]
 
 
-@njit(nogil=True)
+@kernel
 def fits(item, cell, amounts, caps, padded, used, count, longest):
     """Whether `item` can join `cell` without breaking a cap."""
     num_caps = caps.size
@@ -24,7 +24,7 @@ def fits(item, cell, amounts, caps, padded, used, count, longest):
     return True
 
 
-@njit(nogil=True)
+@kernel
 def put(item, cell, amounts, num_caps, used, count, longest):
     """Account for `item` joining `cell`."""
     count[cell] += 1
@@ -34,7 +34,7 @@ def put(item, cell, amounts, num_caps, used, count, longest):
         longest[cell] = amounts[item * num_caps]
 
 
-@njit(nogil=True)
+@kernel
 def take(item, cell, amounts, num_caps, padded, used, count, longest, cells):
     """Account for `item` leaving `cell`; `cells` must no longer name it there.
 

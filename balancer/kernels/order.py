@@ -1,12 +1,13 @@
 """Order of an epoch: a seeded pseudo-random permutation with O(1) memory and random access."""
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["permuted", "positions_of"]
 
 
-@njit(nogil=True)
+@kernel
 def _mix(value):
     """Finaliser of SplitMix64 (Steele, Lea and Flood, 2014): 64 bits in, 64 well-mixed bits out."""
     value = (value ^ (value >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -14,7 +15,7 @@ def _mix(value):
     return value ^ (value >> np.uint64(31))
 
 
-@njit(nogil=True)
+@kernel
 def _network(size, seed, epoch):
     """Bits of half a value, their mask, and the key of the epoch's Feistel network."""
     half = np.uint64(1)
@@ -25,7 +26,7 @@ def _network(size, seed, epoch):
     return half, mask, key
 
 
-@njit(nogil=True)
+@kernel
 def permuted(positions, size, seed, epoch):
     """Sample id at each position of the epoch's order, for positions in `[0, size)`.
 
@@ -49,7 +50,7 @@ def permuted(positions, size, seed, epoch):
     return ids
 
 
-@njit(nogil=True)
+@kernel
 def positions_of(ids, size, seed, epoch):
     """Position of each sample id in the epoch's order: `permuted` backwards."""
     half, mask, key = _network(size, seed, epoch)

@@ -8,8 +8,8 @@ the bin nearest to what a bin should hold: the capacities, in proportion to how 
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.packing_fill import draw
 
 __all__ = ["balanced_fill"]
@@ -18,7 +18,7 @@ _LEAST_WEIGHT = 1e-3
 _LAST_ITEMS = 1.5
 
 
-@njit(nogil=True)
+@kernel
 def _alive_from(jump, place):
     """First place from `place` on that is not taken (union-find with path halving)."""
     while jump[place] != place:
@@ -27,7 +27,7 @@ def _alive_from(jump, place):
     return place
 
 
-@njit(nogil=True)
+@kernel
 def _first_within(amounts, num_caps, items, begin, end, most):
     """First place in `[begin, end)` whose amount 0 is at most `most`."""
     while begin < end:
@@ -39,7 +39,7 @@ def _first_within(amounts, num_caps, items, begin, end, most):
     return begin
 
 
-@njit(nogil=True)
+@kernel
 def _fits(amounts, item, room):
     fits = True
     for a in range(room.size):
@@ -47,7 +47,7 @@ def _fits(amounts, item, room):
     return fits
 
 
-@njit(nogil=True)
+@kernel
 def _distance(amounts, item, need, weights, inverse):
     """Weighted squared distance from what the bin still needs, as shares of the capacities."""
     total = 0.0
@@ -57,7 +57,7 @@ def _distance(amounts, item, need, weights, inverse):
     return total
 
 
-@njit(nogil=True)
+@kernel
 def _proportional(amounts, item, room, need, inverse):
     """Amount 0 in the same proportion to the need as the item's largest other amount."""
     share, rest = 0.0, 0.0
@@ -70,7 +70,7 @@ def _proportional(amounts, item, room, need, inverse):
     return min(room[0], np.int64(part / inverse[0]))
 
 
-@njit(nogil=True)
+@kernel
 def _offer(amounts, items, jump, begin, end, most, room):
     """Place in a column of the largest amount 0 within `most`, else of the least; -1 if too much.
 
@@ -82,7 +82,7 @@ def _offer(amounts, items, jump, begin, end, most, room):
     return place if _fits(amounts, items[place], room) else -1
 
 
-@njit(nogil=True)
+@kernel
 def _choose(amounts, items, jump, begins, ends, room, need, weights, inverse, last, factors):
     """Place of the best offer of all columns, or -1 where nothing fits."""
     best, least = -1, np.inf
@@ -106,7 +106,7 @@ def _choose(amounts, items, jump, begins, ends, room, need, weights, inverse, la
     return best
 
 
-@njit(nogil=True)
+@kernel
 def _column_ranges(items, column):
     """Where each column begins and ends in `items`."""
     begins, ends = np.empty(items.size, np.int64), np.empty(items.size, np.int64)
@@ -119,7 +119,7 @@ def _column_ranges(items, column):
     return begins[:num], ends[:num].copy()
 
 
-@njit(nogil=True)
+@kernel
 def balanced_fill(order, items, column, amounts, caps, noise, state, places, bins):
     """Write the bin of each item to `bins`; returns how many bins.
 

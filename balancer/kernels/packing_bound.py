@@ -1,11 +1,11 @@
 """What lengths are like, and how many bins they need at least."""
 
-from numba import njit
+from balancer.kernels.compiled import kernel
 
 __all__ = ["least_bins", "survey"]
 
 
-@njit(nogil=True)
+@kernel
 def survey(values):
     """(smallest, largest, sum); zeros where there are none."""
     if values.size == 0:
@@ -17,7 +17,7 @@ def survey(values):
     return least, most, total
 
 
-@njit(nogil=True)
+@kernel
 def least_bins(lengths, counts, capacity):
     """Lower bound L2 (Martello and Toth, 1990) from distinct lengths, descending. O(distinct).
 

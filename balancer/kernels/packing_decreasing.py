@@ -7,8 +7,8 @@ sample by sample, longest first. Returned are (groups, number of groups, number 
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.packing_groups import (
     BASE,
     COPIES,
@@ -27,7 +27,7 @@ from balancer.kernels.packing_index import add, discard, next_member, num_words
 __all__ = ["best_fit_decreasing", "first_fit_decreasing"]
 
 
-@njit(nogil=True)
+@kernel
 def _write(groups, g, parent, base, copies, first, num, room, size):
     row = g * WIDTH
     groups[row + PARENT] = parent
@@ -40,7 +40,7 @@ def _write(groups, g, parent, base, copies, first, num, room, size):
     groups[row + NEXT] = -1
 
 
-@njit(nogil=True)
+@kernel
 def _split(groups, g, parent, item, count, length):
     """Write groups `g` and maybe `g + 1`: the first bins of row `parent`, filled with a length.
 
@@ -69,7 +69,7 @@ def _split(groups, g, parent, item, count, length):
     return written, placed
 
 
-@njit(nogil=True)
+@kernel
 def _new_bins(groups, g, num_bins, count, length, capacity):
     """Write group `g` of as many empty bins as `count` copies need; returns how many."""
     copies = capacity // length if length > 0 else count
@@ -78,7 +78,7 @@ def _new_bins(groups, g, num_bins, count, length, capacity):
     return num
 
 
-@njit(nogil=True)
+@kernel
 def _enqueue(groups, g, shift, heads, tails, words, summary):
     """Put a group in the queue of its room, behind those that have as much."""
     row = g * WIDTH
@@ -103,7 +103,7 @@ def _enqueue(groups, g, shift, heads, tails, words, summary):
         groups[before + NEXT] = row
 
 
-@njit(nogil=True)
+@kernel
 def _dequeue(groups, row, before, bucket, heads, tails, words, summary):
     """Take a group that has no bins left out of its queue."""
     after = groups[row + NEXT]
@@ -117,7 +117,7 @@ def _dequeue(groups, row, before, bucket, heads, tails, words, summary):
         tails[bucket] = before
 
 
-@njit(nogil=True)
+@kernel
 def _best_room(groups, length, shift, heads, words, summary):
     """Group row with the least room >= `length`, the row before it in its bucket, the bucket."""
     bucket = next_member(words, summary, length >> shift)
@@ -132,7 +132,7 @@ def _best_room(groups, length, shift, heads, words, summary):
     return -1, before, bucket
 
 
-@njit(nogil=True)
+@kernel
 def best_fit_decreasing(lengths, counts, capacity, shift):
     """Each sample to the bin with the least room that takes it.
 
@@ -168,7 +168,7 @@ def best_fit_decreasing(lengths, counts, capacity, shift):
     return groups, g, num_bins
 
 
-@njit(nogil=True)
+@kernel
 def _set_leaf(tree, leaves, place, room):
     node = leaves + place
     tree[node] = room
@@ -181,7 +181,7 @@ def _set_leaf(tree, leaves, place, room):
         node >>= 1
 
 
-@njit(nogil=True)
+@kernel
 def first_fit_decreasing(lengths, counts, capacity):
     """Each sample to the first bin that takes it.
 

@@ -10,8 +10,8 @@ lengths, then pairs of a length and how often a bin has it.
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.packing_groups import (
     BASE,
     COPIES,
@@ -31,7 +31,7 @@ __all__ = ["contents_as_groups", "draw", "fill_bins", "give", "new_stock"]
 _PAIRS_TRIED = 64
 
 
-@njit(nogil=True)
+@kernel
 def new_stock(longest):
     """An empty stock of samples by length: (counts, bitmap words, bitmap summary).
 
@@ -41,7 +41,7 @@ def new_stock(longest):
     return np.zeros(longest + 1, np.int64), words, np.zeros(num_words(words.size), np.int64)
 
 
-@njit(nogil=True)
+@kernel
 def give(stock, length, copies):
     """Put samples of one length into the stock."""
     counts, words, summary = stock
@@ -50,7 +50,7 @@ def give(stock, length, copies):
     counts[length] += copies
 
 
-@njit(nogil=True)
+@kernel
 def _take(stock, length, copies):
     counts, words, summary = stock
     counts[length] -= copies
@@ -58,7 +58,7 @@ def _take(stock, length, copies):
         discard(words, summary, counts.size - 1 - length)
 
 
-@njit(nogil=True)
+@kernel
 def _longest_within(stock, room):
     """Largest length in the stock that is at most `room`, or -1."""
     counts, words, summary = stock
@@ -69,7 +69,7 @@ def _longest_within(stock, room):
     return longest - found if found >= 0 else -1
 
 
-@njit(nogil=True)
+@kernel
 def draw(state, size):
     """A pseudo-random number in `[0, size)`; `state` is one uint64 (xorshift; Marsaglia, 2003)."""
     bits = state[0]
@@ -80,7 +80,7 @@ def draw(state, size):
     return np.int64((bits >> np.uint64(33)) % np.uint64(size))
 
 
-@njit(nogil=True)
+@kernel
 def _best_pair(stock, room, limit, least, enough, offset):
     """One or two lengths <= `limit` that leave less than `least` of `room`: (left, a, b) or -1s.
 
@@ -105,7 +105,7 @@ def _best_pair(stock, room, limit, least, enough, offset):
     return least, best_a, best_b
 
 
-@njit(nogil=True)
+@kernel
 def _best_end(stock, room, limit, enough, thirds, spread, state):
     """Up to three lengths to end a bin with, -1 where fewer.
 
@@ -129,7 +129,7 @@ def _best_end(stock, room, limit, enough, thirds, spread, state):
     return a, b, third
 
 
-@njit(nogil=True)
+@kernel
 def _put(contents, begin, end, length, copies):
     """Add copies of a length to the record that begins at `begin`; returns its end."""
     for k in range(begin + 3, end, 2):
@@ -141,7 +141,7 @@ def _put(contents, begin, end, length, copies):
     return end + 2
 
 
-@njit(nogil=True)
+@kernel
 def _fill_one(stock, contents, begin, longest, capacity, enough, thirds, spread, state):
     """Write the content of one bin at `begin` and take it from the stock; returns its end."""
     contents[begin], contents[begin + 2] = 1, 0
@@ -165,7 +165,7 @@ def _fill_one(stock, contents, begin, longest, capacity, enough, thirds, spread,
     return end
 
 
-@njit(nogil=True)
+@kernel
 def fill_bins(stock, samples, capacity, enough, thirds, spread, state, contents, end):
     """Fill bins from the stock until it is empty; records are appended to `contents` at `end`.
 
@@ -196,7 +196,7 @@ def fill_bins(stock, samples, capacity, enough, thirds, spread, state, contents,
     return contents, end, bins, squares
 
 
-@njit(nogil=True)
+@kernel
 def contents_as_groups(contents, end, lengths, counts):
     """The records as groups of bins: (groups, number of groups, number of bins)."""
     nexts = np.empty(lengths[0] + 1, np.int64)

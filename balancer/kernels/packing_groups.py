@@ -6,7 +6,8 @@ the columns below; its content is that of its parent and `COPIES` more of one le
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = [
     "BASE", "COPIES", "FIRST", "NEXT", "NUM", "PARENT", "ROOM", "SIZE", "WIDTH", "copied",
@@ -24,13 +25,13 @@ NEXT = 7  # a link for whoever builds the groups
 WIDTH = 8
 
 
-@njit(nogil=True)
+@kernel
 def empty_groups():
     """Space for some groups."""
     return np.empty(256 * WIDTH, np.int64)
 
 
-@njit(nogil=True)
+@kernel
 def copied(array, end, size):
     """An array of `size` that begins like `array` does up to `end`."""
     larger = np.empty(size, np.int64)
@@ -39,7 +40,7 @@ def copied(array, end, size):
     return larger
 
 
-@njit(nogil=True)
+@kernel
 def with_room_for_two(groups, num_groups):
     """The same groups with space for at least two more."""
     if (num_groups + 2) * WIDTH <= groups.size:
@@ -47,7 +48,7 @@ def with_room_for_two(groups, num_groups):
     return copied(groups, num_groups * WIDTH, 2 * groups.size)
 
 
-@njit(nogil=True)
+@kernel
 def write_ids(groups, num_groups, num_bins, order):
     """Sample ids bin by bin, longest first, and where each bin begins. O(samples).
 

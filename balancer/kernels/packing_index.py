@@ -5,7 +5,8 @@ not zero. Both are int64 arrays; the sign bit is a bit like the others.
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["add", "discard", "next_member", "num_words"]
 
@@ -15,13 +16,13 @@ for _bit in range(64):
     _PLACE_OF_BIT[((_DE_BRUIJN << _bit) % 2**64) >> 58] = _bit
 
 
-@njit(nogil=True)
+@kernel
 def num_words(size):
     """Words for the numbers 0 to `size - 1`; `num_words` of these are the summary's words."""
     return (size + 63) // 64
 
 
-@njit(nogil=True)
+@kernel
 def add(words, summary, number):
     """Put a number into the set."""
     word = number >> 6
@@ -29,7 +30,7 @@ def add(words, summary, number):
     summary[word >> 6] |= np.int64(1) << (word & 63)
 
 
-@njit(nogil=True)
+@kernel
 def discard(words, summary, number):
     """Take a number out of the set."""
     word = number >> 6
@@ -38,13 +39,13 @@ def discard(words, summary, number):
         summary[word >> 6] &= ~(np.int64(1) << (word & 63))
 
 
-@njit(nogil=True)
+@kernel
 def _lowest_bit(word):
     """Place of the lowest bit set, by a de Bruijn sequence (Leiserson, Prokop, Randall, 1998)."""
     return _PLACE_OF_BIT[(((word & -word) * np.int64(_DE_BRUIJN)) >> 58) & 63]
 
 
-@njit(nogil=True)
+@kernel
 def next_member(words, summary, number):
     """Smallest member >= `number`, or -1. O(1) but for a scan over the summary's words."""
     word = number >> 6

@@ -1,12 +1,13 @@
 """Samples in order of length, and packing in the order given."""
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["longest_first", "next_fit"]
 
 
-@njit(nogil=True)
+@kernel
 def longest_first(lengths, longest, order):
     """Counting sort: writes the ids, longest first and then ascending, to `order`.
 
@@ -34,7 +35,7 @@ def longest_first(lengths, longest, order):
     return values, counts
 
 
-@njit(nogil=True)
+@kernel
 def next_fit(lengths, capacity, padded, amounts, caps):
     """Where each bin begins if samples keep their order, as offsets.
 

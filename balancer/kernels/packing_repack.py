@@ -1,8 +1,8 @@
 """Fewer bins under several capacities by repacking a few bins at a time."""
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.packing_balanced import balanced_fill
 from balancer.kernels.packing_fill import draw
 
@@ -11,13 +11,13 @@ __all__ = ["repack"]
 _MOST_BINS = 40
 
 
-@njit(nogil=True)
+@kernel
 def _add_shares(amounts, item, caps, weights, spare, b):
     for a in range(caps.size):
         spare[b] -= weights[a] * amounts[item * caps.size + a] / caps[a]
 
 
-@njit(nogil=True)
+@kernel
 def _squared_spare(amounts, items, bins, num_bins, caps, weights):
     """Sum over bins of the squared weighted share of the capacities that is left."""
     spare = np.full(num_bins, weights.sum())
@@ -26,7 +26,7 @@ def _squared_spare(amounts, items, bins, num_bins, caps, weights):
     return (spare * spare).sum()
 
 
-@njit(nogil=True)
+@kernel
 def _pick(state, spare, num_bins, count, picked, chosen):
     """Draw `count` different bins into `picked`, every second one the emptiest of eight."""
     num = 0
@@ -43,7 +43,7 @@ def _pick(state, spare, num_bins, count, picked, chosen):
         num += 1
 
 
-@njit(nogil=True)
+@kernel
 def _by_rank(items, ranks):
     """Items in ascending order of rank (Shell's sort, gaps of Ciura, 2001)."""
     items = items.copy()
@@ -57,7 +57,7 @@ def _by_rank(items, ranks):
     return items
 
 
-@njit(nogil=True)
+@kernel
 def _close_gap(bins, b, last, first, after, spare):
     """Give bin `last` the number `b`."""
     first[b], spare[b] = first[last], spare[last]
@@ -67,7 +67,7 @@ def _close_gap(bins, b, last, first, after, spare):
         item = after[item]
 
 
-@njit(nogil=True)
+@kernel
 def repack(bins, num_bins, share_rank, column_rank, column, amounts, caps, weights, rounds, enough,
            state):  # fmt: skip
     """Change `bins` in place, `rounds` times some random bins at once; returns how many are left.

@@ -4,14 +4,14 @@ Numbers that are passed on are int64 and not literals, for which callees would b
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.packing_fill import draw, fill_bins, give, new_stock
 
 __all__ = ["fill_and_search"]
 
 
-@njit(nogil=True)
+@kernel
 def _undo(stock, contents, end, per_1024, kept, state):
     """Copy the records that stay to `kept`, give the rest back to the stock.
 
@@ -40,7 +40,7 @@ def _undo(stock, contents, end, per_1024, kept, state):
     return kept_end, samples, bins, squares
 
 
-@njit(nogil=True)
+@kernel
 def _first_fill(stock, lengths, counts, capacity, thirds, enough, state):
     """The best of fills that settle for an end within 0, 1/512 and 1/128 of the capacity."""
     best, best_end, best_bins = np.empty(4096, np.int64), 0, np.int64(-1)
@@ -61,7 +61,7 @@ def _first_fill(stock, lengths, counts, capacity, thirds, enough, state):
     return best, best_end, best_bins
 
 
-@njit(nogil=True)
+@kernel
 def fill_and_search(lengths, counts, capacity, thirds, rounds, enough, state):
     """Fill bins with look-ahead, then repack parts of them `rounds` times.
 

@@ -4,12 +4,13 @@ Amount a of sample i is `amounts[i * caps.size + a]`; no sample exceeds a cap by
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["first_fit_vectors"]
 
 
-@njit(nogil=True)
+@kernel
 def _all_fit(room, at, amounts, item, num_caps):
     fits = True
     for a in range(num_caps):
@@ -17,7 +18,7 @@ def _all_fit(room, at, amounts, item, num_caps):
     return fits
 
 
-@njit(nogil=True)
+@kernel
 def _first_fit(tree, leaves, amounts, item, num_caps, begin):
     """First leaf from `begin` on with room for the item in every amount, or -1.
 
@@ -38,7 +39,7 @@ def _first_fit(tree, leaves, amounts, item, num_caps, begin):
         node += 1
 
 
-@njit(nogil=True)
+@kernel
 def _shrink(tree, leaves, place, amounts, item, num_caps):
     """Take the item's amounts from a leaf's room."""
     node = leaves + place
@@ -56,7 +57,7 @@ def _shrink(tree, leaves, place, amounts, item, num_caps):
         node >>= 1
 
 
-@njit(nogil=True)
+@kernel
 def first_fit_vectors(order, amounts, caps, rows, most_bins):
     """Bin of each sample, and how many bins: in the order given, each to the first with room.
 

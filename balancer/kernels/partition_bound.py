@@ -1,12 +1,13 @@
 """Lower bounds of the largest load of a partition into parts that are alike."""
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["load_bounds"]
 
 
-@njit(nogil=True)
+@kernel
 def _common_divisor(weights):
     """Greatest common divisor of the weights; 1 where there are only zeros."""
     divisor = np.int64(0)
@@ -19,7 +20,7 @@ def _common_divisor(weights):
     return max(divisor, np.int64(1))
 
 
-@njit(nogil=True)
+@kernel
 def load_bounds(weights, num_parts, low, high):
     """Least largest load by the mean, by items that must meet, and by the counts.
 

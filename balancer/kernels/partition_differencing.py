@@ -6,19 +6,19 @@ of one joining the smallest of the other, until one state is left.
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.partition_sort import sort_by_key
 
 __all__ = ["place_by_differences"]
 
 
-@njit(nogil=True)
+@kernel
 def _before(a, b, spread):
     return spread[a] > spread[b] or (spread[a] == spread[b] and a < b)
 
 
-@njit(nogil=True)
+@kernel
 def _sink(heap, at, size, spread):
     """Move the state at `at` down to its place: largest spread first, then lowest number."""
     state = heap[at]
@@ -35,7 +35,7 @@ def _sink(heap, at, size, spread):
     heap[at] = state
 
 
-@njit(nogil=True)
+@kernel
 def _compact(heap, size, begin, width, sums, heads, room_sums, room_heads):
     """Move the sets of all states that are left to the front; returns where free room begins."""
     end = 0
@@ -51,7 +51,7 @@ def _compact(heap, size, begin, width, sums, heads, room_sums, room_heads):
     return end
 
 
-@njit(nogil=True)
+@kernel
 def _insert_all(sums, heads, begin, size):
     """Sort sets by sum, descending, then by head; quick where few are out of place."""
     for t in range(begin + 1, begin + size):
@@ -64,7 +64,7 @@ def _insert_all(sums, heads, begin, size):
         sums[at], heads[at] = value, head
 
 
-@njit(nogil=True)
+@kernel
 def _sort(sums, heads, begin, size, below):
     """The same order whatever the sets; `below[head]` is room for minus the sum of a set."""
     for t in range(begin, begin + size):
@@ -74,7 +74,7 @@ def _sort(sums, heads, begin, size, below):
         sums[t] = -below[heads[t]]
 
 
-@njit(nogil=True)
+@kernel
 def _unite(a, b, end, num_parts, begin, width, sums, heads, tails, after):
     """Write the union of states a and b at `end`; returns how many sets it has."""
     size = min(num_parts, width[a] + width[b])
@@ -93,7 +93,7 @@ def _unite(a, b, end, num_parts, begin, width, sums, heads, tails, after):
     return size
 
 
-@njit(nogil=True)
+@kernel
 def place_by_differences(weights, num_parts, chunk):
     """Part of each item by k-way differencing (Karmarkar and Karp, 1982; Korf, 2009).
 

@@ -5,14 +5,15 @@ Limits are those of `balancer.kernels.partition_place`.
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["best_swap", "split_by_differences", "split_exactly"]
 
 _REACH = 32  # items tried on either side of the ideal one where limits forbid it
 
 
-@njit(nogil=True)
+@kernel
 def _swap_fits(give, back, a, b, amounts, caps, num_caps, used):
     """Whether `give` may go from part a to b, and `back` (or nothing, -1) the other way."""
     for c in range(num_caps):
@@ -26,7 +27,7 @@ def _swap_fits(give, back, a, b, amounts, caps, num_caps, used):
     return True
 
 
-@njit(nogil=True)
+@kernel
 def best_swap(items_a, size_a, items_b, size_b, can_move, a, b, load, inverse, weights, amounts,
               caps, num_caps, used):  # fmt: skip
     """Move or swap between part a, which ends later, and part b that lets both end earliest.
@@ -63,7 +64,7 @@ def best_swap(items_a, size_a, items_b, size_b, can_move, a, b, load, inverse, w
     return best, best_give, best_back
 
 
-@njit(nogil=True)
+@kernel
 def split_exactly(items, size, a, b, low, high, inverse, weights, amounts, caps, num_caps, sides):
     """Split that lets both parts end earliest, of all 2**size, into `sides`.
 
@@ -103,12 +104,12 @@ def split_exactly(items, size, a, b, low, high, inverse, weights, amounts, caps,
     return best
 
 
-@njit(nogil=True)
+@kernel
 def _before(value, node, other_value, other_node):
     return value > other_value or (value == other_value and node < other_node)
 
 
-@njit(nogil=True)
+@kernel
 def _sink(values, nodes, at, size):
     """Move the entry at `at` down to its place: largest value first, then lowest node."""
     value, node = values[at], nodes[at]
@@ -127,7 +128,7 @@ def _sink(values, nodes, at, size):
     values[at], nodes[at] = value, node
 
 
-@njit(nogil=True)
+@kernel
 def split_by_differences(items, size, in_pairs, handicap, weights, values, nodes, parent, sides):
     """Split into near equal sums by differencing, into `sides`; part b starts with `handicap`.
 
@@ -166,7 +167,7 @@ def split_by_differences(items, size, in_pairs, handicap, weights, values, nodes
         sides[t] = 1 - side if in_pairs and t % 2 == 1 else side
 
 
-@njit(nogil=True)
+@kernel
 def _colour(root, merged, parent, num_nodes, colours):
     """Opposite colours for nodes that were set against each other, from the root down."""
     colours[root] = 0

@@ -7,12 +7,13 @@ Kernels return the part of each item, or -1 for one that fitted nowhere.
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["fits_part", "place_by_fit", "place_by_load", "place_by_time"]
 
 
-@njit(nogil=True)
+@kernel
 def _before(a, b, load, count):
     """Whether part a is to be filled before part b: less load, then fewer items, then index."""
     if load[a] != load[b]:
@@ -22,7 +23,7 @@ def _before(a, b, load, count):
     return a < b
 
 
-@njit(nogil=True)
+@kernel
 def _sift_down(heap, size, load, count):
     """Restore the heap order below its root."""
     at, part = 0, heap[0]
@@ -39,7 +40,7 @@ def _sift_down(heap, size, load, count):
     heap[at] = part
 
 
-@njit(nogil=True)
+@kernel
 def place_by_load(weights, num_parts, low, high):
     """Each item, dearest first, to the least loaded part that may take one more.
 
@@ -65,7 +66,7 @@ def place_by_load(weights, num_parts, low, high):
     return parts
 
 
-@njit(nogil=True)
+@kernel
 def fits_part(item, part, amounts, caps, num_caps, used):
     """Whether `item` can join `part` without breaking a cap."""
     for a in range(num_caps):
@@ -74,7 +75,7 @@ def fits_part(item, part, amounts, caps, num_caps, used):
     return True
 
 
-@njit(nogil=True)
+@kernel
 def place_by_time(weights, inverse, amounts, caps, num_caps, low, high):
     """Each item, dearest first, to the part that then ends first, of those it fits.
 
@@ -105,7 +106,7 @@ def place_by_time(weights, inverse, amounts, caps, num_caps, low, high):
     return parts
 
 
-@njit(nogil=True)
+@kernel
 def place_by_fit(order, tightest, amounts, caps, num_caps, num_parts, low, high):
     """Best fit: each item in `order` to the part with least room left in its tightest amount.
 

@@ -4,8 +4,8 @@ Items, weights, limits and counts are those of `balancer.kernels.partition_place
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.partition_pair import best_swap, split_by_differences, split_exactly
 from balancer.kernels.partition_state import Rules, gather, is_legal, merge, relink, room_for, start
 
@@ -14,14 +14,14 @@ __all__ = ["improve"]
 _EXACT = 10  # items of two parts up to which all their splits are tried
 
 
-@njit(nogil=True)
+@kernel
 def _flip(sides, size):
     """Exchange the two sides of a split."""
     for t in range(size):
         sides[t] = 1 - sides[t]
 
 
-@njit(nogil=True)
+@kernel
 def _split(a, b, size, room, rules):
     """Best split found of all items of two parts; returns their later end, -1.0 if not legal."""
     weights, inverse = rules.weights, rules.inverse
@@ -51,7 +51,7 @@ def _split(a, b, size, room, rules):
     return max(float(load_a) * inverse[a], float(total - load_a) * inverse[b])
 
 
-@njit(nogil=True)
+@kernel
 def _share_anew(a, b, goal, room, state, rules):
     """Let the parts a, which ends last, and b both end earlier if a way is found to."""
     size_a = gather(a, state.first, state.after, room.items_a)
@@ -78,14 +78,14 @@ def _share_anew(a, b, goal, room, state, rules):
     return True
 
 
-@njit(nogil=True)
+@kernel
 def _random(seed, below):
     """Next state of a 64-bit linear congruential generator (Knuth), and a number from it."""
     seed = seed * np.uint64(6364136223846793005) + np.uint64(1442695040888963407)
     return seed, np.int64(seed >> np.uint64(33)) % below
 
 
-@njit(nogil=True)
+@kernel
 def _mix(a, b, seed, room, state, rules):
     """Swap a random item of part a with one of part b if both still end before the last part."""
     size_a = gather(a, state.first, state.after, room.items_a)
@@ -110,7 +110,7 @@ def _mix(a, b, seed, room, state, rules):
     return seed
 
 
-@njit(nogil=True)
+@kernel
 def improve(parts, weights, inverse, amounts, caps, num_caps, low, high, goal, budget, patience):
     """Improve `parts` in place until the last end is at most `goal` or nothing helps.
 

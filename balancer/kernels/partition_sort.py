@@ -1,16 +1,16 @@
 """Sorting of a few indices by key, small to compile."""
 
-from numba import njit
+from balancer.kernels.compiled import kernel
 
 __all__ = ["sort_by_key"]
 
 
-@njit(nogil=True)
+@kernel
 def _after(a, b, keys):
     return keys[a] > keys[b] or (keys[a] == keys[b] and a > b)
 
 
-@njit(nogil=True)
+@kernel
 def _sink(order, at, size, keys):
     """Move the index at `at` down a heap whose root sorts last."""
     index = order[at]
@@ -27,7 +27,7 @@ def _sink(order, at, size, keys):
     order[at] = index
 
 
-@njit(nogil=True)
+@kernel
 def sort_by_key(order, keys):
     """Sort the indices in `order` in place: by `keys[index]`, then index. Heapsort."""
     size = order.size

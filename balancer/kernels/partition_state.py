@@ -3,9 +3,9 @@
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.partition_sort import sort_by_key
 
 __all__ = ["Room", "Rules", "State", "gather", "is_legal", "merge", "relink", "room_for", "start"]
@@ -51,7 +51,7 @@ class Room(NamedTuple):
     parent: _Ints
 
 
-@njit(nogil=True)
+@kernel
 def _settle(part, order, place, time):
     """Move a part whose time changed to its place in `order`: ascending time, then index."""
     at, last = place[part], order.size - 1
@@ -70,7 +70,7 @@ def _settle(part, order, place, time):
     order[at], place[part] = part, at
 
 
-@njit(nogil=True)
+@kernel
 def gather(part, first, after, items):
     """List the items of a part, dearest first, and return how many there are."""
     size, item = 0, first[part]
@@ -80,7 +80,7 @@ def gather(part, first, after, items):
     return size
 
 
-@njit(nogil=True)
+@kernel
 def merge(room, size_a, size_b):
     """Merge the items of two parts, dearest first; a side tells which part an item is in."""
     at_a, at_b = 0, 0
@@ -94,7 +94,7 @@ def merge(room, size_a, size_b):
             at_a += 1
 
 
-@njit(nogil=True)
+@kernel
 def relink(a, b, size, room, state, rules):
     """Give the listed items to the parts that `sides` says, and account for it."""
     num_caps = rules.num_caps
@@ -115,7 +115,7 @@ def relink(a, b, size, room, state, rules):
         _settle(part, state.order, state.place, state.time)
 
 
-@njit(nogil=True)
+@kernel
 def is_legal(a, b, size, room, rules):
     """Whether a split keeps to the counts and the caps of both parts."""
     count_b = 0
@@ -136,7 +136,7 @@ def is_legal(a, b, size, room, rules):
     return True
 
 
-@njit(nogil=True)
+@kernel
 def start(parts, rules):
     """The state of a given partition."""
     num_items, num_parts = rules.weights.size, rules.inverse.size
@@ -160,7 +160,7 @@ def start(parts, rules):
     return State(parts, load, count, used, first, after, time, order, place)
 
 
-@njit(nogil=True)
+@kernel
 def room_for(num_items):
     """Room for two parts that hold all the items."""
     return Room(

@@ -7,12 +7,13 @@ not depend on anything but these, so one pass over the operations is the simulat
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["end_times", "peak_in_flight", "pipeline_time", "rank_peaks", "rank_times"]
 
 
-@njit(nogil=True)
+@kernel
 def end_times(loads, first, lane, after, duration, clock, end):
     """Store when each operation ends, and when each pipeline rank does; returns the last end.
 
@@ -34,7 +35,7 @@ def end_times(loads, first, lane, after, duration, clock, end):
     return last
 
 
-@njit(nogil=True)
+@kernel
 def pipeline_time(loads, lane, after, duration, pp_size):
     """When the last operation ends. O(operations)."""
     clock = np.empty(pp_size, loads.dtype)
@@ -42,7 +43,7 @@ def pipeline_time(loads, lane, after, duration, pp_size):
     return end_times(loads, 0, lane, after, duration, clock, end)
 
 
-@njit(nogil=True)
+@kernel
 def rank_times(loads, num_ranks, lane, after, duration, pp_size):
     """The time of each data-parallel rank, whose loads stand one after the other."""
     size = loads.size // num_ranks
@@ -54,7 +55,7 @@ def rank_times(loads, num_ranks, lane, after, duration, pp_size):
     return times
 
 
-@njit(nogil=True)
+@kernel
 def peak_in_flight(tokens, first, lane, duration, num_stages, pp_size):
     """Most tokens whose activations a pipeline rank holds at once, times the stages of a rank.
 
@@ -75,7 +76,7 @@ def peak_in_flight(tokens, first, lane, duration, num_stages, pp_size):
     return peak
 
 
-@njit(nogil=True)
+@kernel
 def rank_peaks(tokens, num_ranks, lane, duration, num_stages, pp_size):
     """`peak_in_flight` of each data-parallel rank, whose microbatches stand one after the other."""
     size = tokens.size // num_ranks

@@ -12,8 +12,8 @@ passed_after, duration, stages, pipeline ranks, boundary.
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.pipeline import peak_in_flight
 
 __all__ = ["ILLEGAL", "deferred_time", "deferred_times", "deferred_total", "deferred_value"]
@@ -22,7 +22,7 @@ ILLEGAL = 2**62
 """Excess of a rank that breaks a cap, leaves a microbatch empty, or passes work on twice."""
 
 
-@njit(nogil=True)
+@kernel
 def deferred_time(loads, first, hands, first_hand, schedule, clock, end):
     """When the last operation ends; `hands` is 1 for a microbatch that passes work on.
 
@@ -46,7 +46,7 @@ def deferred_time(loads, first, hands, first_hand, schedule, clock, end):
     return last
 
 
-@njit(nogil=True)
+@kernel
 def deferred_times(loads, hands, num_ranks, schedule):
     """The time of each data-parallel rank, whose loads and microbatches stand one after another."""
     clock, end = np.empty(schedule[5], loads.dtype), np.empty(schedule[0].size, loads.dtype)
@@ -59,7 +59,7 @@ def deferred_times(loads, hands, num_ranks, schedule):
     return times
 
 
-@njit(nogil=True)
+@kernel
 def _fill(rank, cells, late, members, num_slots, work, limits, schedule, scratch):
     """Store what each microbatch of a rank holds; whether work is passed to where one is."""
     member, size, room = members
@@ -96,7 +96,7 @@ def _fill(rank, cells, late, members, num_slots, work, limits, schedule, scratch
     return True
 
 
-@njit(nogil=True)
+@kernel
 def _allocate(num_slots, limits, scratch, tokens):
     """Store tokens as laid out, of encoder work, then of language work; whether all is legal."""
     _, caps, padded, sides = limits
@@ -117,7 +117,7 @@ def _allocate(num_slots, limits, scratch, tokens):
     return legal
 
 
-@njit(nogil=True)
+@kernel
 def deferred_value(rank, cells, late, members, num_slots, work, limits, schedule, most, scratch):
     """Tokens in flight over `most` (0: any; `ILLEGAL` where it may not be) and time of a rank.
 
@@ -138,7 +138,7 @@ def deferred_value(rank, cells, late, members, num_slots, work, limits, schedule
     return excess, deferred_time(loads, 0, hands, 0, schedule, clock, end)
 
 
-@njit(nogil=True)
+@kernel
 def deferred_total(costs, fills, prices, tolls, sides, num_microbatches, num_stages, boundary):
     """Sum over items of what each is charged where that, passed on or not, is least.
 

@@ -5,15 +5,15 @@ it touches then hold and take, counted anew.
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.pipeline_deferral import deferred_value
 from balancer.kernels.pipeline_moves import draw, is_worse, rehouse
 
 __all__ = ["search_deferral"]
 
 
-@njit(nogil=True)
+@kernel
 def _slowest(excess, times):
     """Rank of the largest value."""
     slowest = 0
@@ -23,7 +23,7 @@ def _slowest(excess, times):
     return slowest
 
 
-@njit(nogil=True)
+@kernel
 def _swap_slots(rank, start, stop, cells, members, num_slots):
     """Exchange two microbatches of a rank; what they pass on then goes to their new neighbours."""
     member, size, room = members
@@ -36,7 +36,7 @@ def _swap_slots(rank, start, stop, cells, members, num_slots):
             cells[item] = first + start
 
 
-@njit(nogil=True)
+@kernel
 def _apply(give, back, rank, other, cell, is_late, cells, late, listed, num_ranks):
     """Exchange `give` of a rank with `back` of the other, or, without it, put `give` in a cell.
 
@@ -51,7 +51,7 @@ def _apply(give, back, rank, other, cell, is_late, cells, late, listed, num_rank
         rehouse(give, back, rank, other, listed, num_ranks)
 
 
-@njit(nogil=True)
+@kernel
 def _draw_move(rank, state, cells, late, members, num_ranks, num_slots):
     """A random move: give, back, the other rank, cell, lateness; give is -1 for two microbatches.
 
@@ -72,7 +72,7 @@ def _draw_move(rank, state, cells, late, members, num_ranks, num_slots):
     return give, back, other, other * num_slots + start, stop % 2
 
 
-@njit(nogil=True)
+@kernel
 def search_deferral(cells, late, listed, work, limits, num_ranks, num_slots, schedule, most, goal,
                     budget):  # fmt: skip
     """Improve `cells` and `late` in place, from a legal start; returns the slowest rank's time.

@@ -8,7 +8,8 @@ multiplicative weights (Freund and Schapire, 1999), with later rounds weighing m
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["fluid_sizes", "priced_total"]
 
@@ -17,7 +18,7 @@ _PENALTY = 0.4
 twice what room under a cap is worth where it is scarce. Any price gives a valid bound."""
 
 
-@njit(nogil=True)
+@kernel
 def _longest_path(loads, lane, after, duration, clock, last, end, before, flow):
     """Time of the loads; adds 1 to `flow` at each column on a longest path."""
     for p in range(clock.size):
@@ -43,7 +44,7 @@ def _longest_path(loads, lane, after, duration, clock, last, end, before, flow):
     return clock[latest]
 
 
-@njit(nogil=True)
+@kernel
 def _fill(sizes, rows, num_microbatches, constants, filled):
     """Store what each microbatch holds: its shares of the groups' rows, plus the constants."""
     num_columns = constants.size
@@ -56,7 +57,7 @@ def _fill(sizes, rows, num_microbatches, constants, filled):
             filled[j * num_columns + c] = value
 
 
-@njit(nogil=True)
+@kernel
 def _overfill(filled, penalty, tolled):
     """Store the toll of each place over its cap, 0 elsewhere; returns what they come to."""
     total = 0.0
@@ -68,7 +69,7 @@ def _overfill(filled, penalty, tolled):
     return total
 
 
-@njit(nogil=True)
+@kernel
 def _reweigh(sizes, rows, fill_rows, flow, tolled, rate, weights, charge):
     """Move every group towards the microbatches where it is charged less."""
     num_groups, num_microbatches = weights.size, charge.size
@@ -91,7 +92,7 @@ def _reweigh(sizes, rows, fill_rows, flow, tolled, rate, weights, charge):
             sizes[j * num_groups + g] /= total
 
 
-@njit(nogil=True)
+@kernel
 def fluid_sizes(rows, fill_rows, constants, lane, after, duration, pp_size, num_microbatches,
                 num_rounds):  # fmt: skip
     """Share of each group in each microbatch, the prices of cost columns, the tolls of caps.
@@ -137,7 +138,7 @@ def fluid_sizes(rows, fill_rows, constants, lane, after, duration, pp_size, num_
     return best, prices, tolls
 
 
-@njit(nogil=True)
+@kernel
 def priced_total(costs, fills, prices, tolls, num_microbatches):
     """Sum over items of what each is charged in its cheapest microbatch.
 

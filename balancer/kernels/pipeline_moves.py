@@ -9,8 +9,8 @@ one list, the number of each rank's, and each item's place in its part.
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import put, take
 from balancer.kernels.pipeline import end_times, peak_in_flight
 from balancer.kernels.ranks import slowed
@@ -18,7 +18,7 @@ from balancer.kernels.ranks import slowed
 __all__ = ["draw", "is_worse", "rank_value", "rehouse", "try_exchange", "try_order"]
 
 
-@njit(nogil=True)
+@kernel
 def draw(state, below):
     """Next of the sequence of whole numbers below `below` (SplitMix64; Steele et al., 2014)."""
     state[0] += np.uint64(0x9E3779B97F4A7C15)
@@ -29,7 +29,7 @@ def draw(state, below):
     return np.int64((value * np.uint64(below)) >> np.uint64(32))
 
 
-@njit(nogil=True)
+@kernel
 def _swap_slots(cell_a, cell_b, num_columns, loads, num_caps, books):
     """Exchange the work and the books of two microbatches; their items are not renamed."""
     used, count, longest = books
@@ -43,7 +43,7 @@ def _swap_slots(cell_a, cell_b, num_columns, loads, num_caps, books):
     longest[cell_a], longest[cell_b] = longest[cell_b], longest[cell_a]
 
 
-@njit(nogil=True)
+@kernel
 def _exchange(give, back, source, target, cells, costs, num_columns, num_slots, loads, limits,
               books, ranks):  # fmt: skip
     """Move `give` from source to target, and `back`, if any, the other way, legal or not."""
@@ -66,7 +66,7 @@ def _exchange(give, back, source, target, cells, costs, num_columns, num_slots, 
         loads[target * num_columns + c] += slowed(amount, target // num_slots, 0, 1, ranks)
 
 
-@njit(nogil=True)
+@kernel
 def _within(cell, limits, books):
     """Whether a microbatch has an item and keeps its caps."""
     _, caps, padded = limits
@@ -80,7 +80,7 @@ def _within(cell, limits, books):
     return within
 
 
-@njit(nogil=True)
+@kernel
 def _excess(rank, num_slots, most, num_caps, padded, books, tokens, schedule):
     """Tokens in flight of a rank above `most`."""
     used, count, longest = books
@@ -92,13 +92,13 @@ def _excess(rank, num_slots, most, num_caps, padded, books, tokens, schedule):
     return max(np.int64(0), peak - most)
 
 
-@njit(nogil=True)
+@kernel
 def is_worse(excess_a, time_a, excess_b, time_b):
     """Whether value a is above value b: more tokens over the cap, or as many and later."""
     return excess_a > excess_b or (excess_a == excess_b and time_a > time_b)
 
 
-@njit(nogil=True)
+@kernel
 def rank_value(rank, num_slots, loads, schedule, most, limits, books, scratch):
     """Excess tokens in flight and time of a rank. O(operations)."""
     lane, after, duration, num_stages, _ = schedule
@@ -111,7 +111,7 @@ def rank_value(rank, num_slots, loads, schedule, most, limits, books, scratch):
     return _excess(rank, num_slots, most, num_caps, padded, books, tokens, schedule), time
 
 
-@njit(nogil=True)
+@kernel
 def _slot_after(slot, start, stop, swapped):
     """Where the microbatch of a slot is after a swap of, or a rotation from, start to stop."""
     if slot == start:
@@ -123,7 +123,7 @@ def _slot_after(slot, start, stop, swapped):
     return slot + 1 if stop <= slot < start else slot
 
 
-@njit(nogil=True)
+@kernel
 def try_order(rank, state, cells, members, num_slots, loads, schedule, most, limits, books,
               scratch, excess, times):  # fmt: skip
     """Swap two microbatches of a rank, or put one in elsewhere; whether that was kept."""
@@ -152,7 +152,7 @@ def try_order(rank, state, cells, members, num_slots, loads, schedule, most, lim
     return True
 
 
-@njit(nogil=True)
+@kernel
 def rehouse(give, back, rank, other, members, num_ranks):
     """List `give` under the other rank, and `back`, if any, under this one."""
     member, size, place = members
@@ -171,7 +171,7 @@ def rehouse(give, back, rank, other, members, num_ranks):
         size[other] += 1
 
 
-@njit(nogil=True)
+@kernel
 def try_exchange(rank, other, state, cells, members, costs, num_slots, loads, schedule, most,
                  limits, books, scratch, excess, times, ranks=None):  # fmt: skip
     """Move an item from a rank to a microbatch of the other, or swap two; whether that was kept.

@@ -1,8 +1,8 @@
 """Greedy placement on pipelines: samples to ranks by load, then to microbatches of given sizes."""
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import fits, put
 from balancer.kernels.placement import least_loaded
 from balancer.kernels.ranks import reserved, slowed
@@ -10,7 +10,7 @@ from balancer.kernels.ranks import reserved, slowed
 __all__ = ["cell_loads", "place_at_targets"]
 
 
-@njit(nogil=True)
+@kernel
 def cell_loads(cells, costs, constants, num_cells, num_slots=1, ranks=None):
     """Work of each microbatch in each cost column, constants included. O(items * columns).
 
@@ -29,7 +29,7 @@ def cell_loads(cells, costs, constants, num_cells, num_slots=1, ranks=None):
     return loads
 
 
-@njit(nogil=True)
+@kernel
 def _least_filled(item, costs, num_columns, inverse, load, first, full):
     """Microbatch whose columns that `item` uses end lowest over their targets; -1 if all full."""
     best, best_peak = -1, 0.0
@@ -47,7 +47,7 @@ def _least_filled(item, costs, num_columns, inverse, load, first, full):
     return best
 
 
-@njit(nogil=True)
+@kernel
 def place_at_targets(order, shares, num_modules, costs, num_columns, inverse, amounts, caps, padded,
                      dp_size, num_slots, ranks=None):  # fmt: skip
     """Cell `rank * num_slots + slot` of each item, or -1 where it fitted nowhere.

@@ -4,8 +4,8 @@ Random numbers come from a counter, so the same input gives the same result ever
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import put
 from balancer.kernels.pipeline_moves import draw, is_worse, rank_value, try_exchange, try_order
 from balancer.kernels.pipeline_place import cell_loads
@@ -14,7 +14,7 @@ from balancer.kernels.ranks import reserved
 __all__ = ["search_pipelines"]
 
 
-@njit(nogil=True)
+@kernel
 def _slowest(excess, times):
     """Rank of the largest value."""
     slowest = 0
@@ -24,7 +24,7 @@ def _slowest(excess, times):
     return slowest
 
 
-@njit(nogil=True)
+@kernel
 def search_pipelines(cells, members, costs, constants, limits, num_ranks, num_slots, schedule, most,
                      goal, budget, seed, ranks=None):  # fmt: skip
     """Improve `cells` in place; returns the tokens over the cap and the time of the slowest rank.

@@ -7,15 +7,15 @@ return the cell `slot * dp_size + rank` of each item, or -1 for an item that fit
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import fits, put
 from balancer.kernels.ranks import fits_alone, reserved, slowed
 
 __all__ = ["fill_empty", "least_loaded", "place_by_amount", "place_on_ranks"]
 
 
-@njit(nogil=True)
+@kernel
 def _squares(item, shares, num_modules, load, b, ranks):
     """Sum over modules of the squared load of bin `b` once it holds `item`."""
     squares = 0.0
@@ -28,7 +28,7 @@ def _squares(item, shares, num_modules, load, b, ranks):
     return squares
 
 
-@njit(nogil=True)
+@kernel
 def least_loaded(item, shares, num_modules, load, closed, ranks=None):
     """Open bin where the modules that `item` uses end lowest; then squares, then index.
 
@@ -56,7 +56,7 @@ def least_loaded(item, shares, num_modules, load, closed, ranks=None):
     return best
 
 
-@njit(nogil=True)
+@kernel
 def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, amounts, caps, padded,
                    dp_size, num_slots, ranks=None):  # fmt: skip
     """Greedy: each item to the rank, then to the microbatch of it, that it loads least.
@@ -104,7 +104,7 @@ def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, am
     return cells
 
 
-@njit(nogil=True)
+@kernel
 def place_by_amount(order, amounts, caps, padded, num_cells, dp_size=1, stride=1, ranks=None):
     """Best-fit: each item to the fullest microbatch it fits, `order` being largest amount first.
 
@@ -136,7 +136,7 @@ def place_by_amount(order, amounts, caps, padded, num_cells, dp_size=1, stride=1
     return cells
 
 
-@njit(nogil=True)
+@kernel
 def fill_empty(order, num_cells, cells, amounts=None, caps=None, dp_size=1, stride=1, ranks=None):
     """Give every empty cell the cheapest item that does not leave its own cell empty, in place.
 

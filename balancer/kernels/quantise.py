@@ -4,12 +4,13 @@ Costs are flattened rows: cost of sample `i` in module `k` is `values[i * num_mo
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["largest_total", "quantise", "share_keys"]
 
 
-@njit(nogil=True)
+@kernel
 def largest_total(values, num_modules):
     """Largest sum over modules of any sample; 0 where there are none."""
     largest = 0.0
@@ -21,7 +22,7 @@ def largest_total(values, num_modules):
     return largest
 
 
-@njit(nogil=True)
+@kernel
 def quantise(values, factor):
     """Costs times `factor`, rounded half up to int64."""
     costs = np.empty(values.size, np.int64)
@@ -30,7 +31,7 @@ def quantise(values, factor):
     return costs
 
 
-@njit(nogil=True)
+@kernel
 def share_keys(costs, num_modules, scales, shift, bits):
     """Shares of the modules, and a key that is smaller the dearer an item is.
 

@@ -8,12 +8,13 @@ ranks and microbatches are then times. Cells are `slot * dp_size + rank` with `s
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["fits_alone", "reserved", "slowed"]
 
 
-@njit(nogil=True)
+@kernel
 def slowed(amount, rank, k, num_modules, ranks):
     """Time that `amount` of column k takes on a rank."""
     if ranks is None:
@@ -21,7 +22,7 @@ def slowed(amount, rank, k, num_modules, ranks):
     return amount * ranks[0][rank * num_modules + k]
 
 
-@njit(nogil=True)
+@kernel
 def reserved(num_cells, num_caps, dp_size, stride, ranks):
     """What microbatches that are still empty hold of each amount: what their rank cannot take."""
     used = np.zeros(num_cells * num_caps, np.int64)
@@ -33,7 +34,7 @@ def reserved(num_cells, num_caps, dp_size, stride, ranks):
     return used
 
 
-@njit(nogil=True)
+@kernel
 def fits_alone(item, cell, amounts, caps, dp_size, stride, ranks):
     """Whether `item` keeps the caps of an empty microbatch."""
     if ranks is not None:

@@ -5,8 +5,8 @@ Lines, groups and loads are those of `balancer.kernels.steptime`; amounts and ca
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.cover import keeps_cover, note_exchange, try_exchange
 from balancer.kernels.limits import put
 from balancer.kernels.ranks import reserved, slowed
@@ -16,7 +16,7 @@ from balancer.kernels.tops import rank_top, set_rest, update_top
 __all__ = ["refine"]
 
 
-@njit(nogil=True)
+@kernel
 def _link(item, line, first, after, before):
     """Put `item` at the head of its line's list of items."""
     before[item] = -1
@@ -26,7 +26,7 @@ def _link(item, line, first, after, before):
     first[line] = item
 
 
-@njit(nogil=True)
+@kernel
 def _unlink(item, line, first, after, before):
     """Take `item` out of its line's list of items."""
     if before[item] >= 0:
@@ -37,7 +37,7 @@ def _unlink(item, line, first, after, before):
         before[after[item]] = before[item]
 
 
-@njit(nogil=True)
+@kernel
 def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, load, top, top_rank,
                    rest_a, rest_b, ranks, cells, cover):  # fmt: skip
     """Best move or swap between two lines: the change, the item given, the item returned (-1)."""
@@ -72,7 +72,7 @@ def _best_exchange(line_a, line_b, first, after, costs, num_modules, dp_size, lo
     return best - now, best_give, best_back
 
 
-@njit(nogil=True)
+@kernel
 def _target_cell(line_b, back, cells, count, dp_size, num_slots, num_groups):
     """Microbatch that takes the given item: the returned item's, else the rank's emptiest."""
     if back >= 0:
@@ -86,7 +86,7 @@ def _target_cell(line_b, back, cells, count, dp_size, num_slots, num_groups):
     return target
 
 
-@njit(nogil=True)
+@kernel
 def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots, num_groups,
            goal, budget, ranks=None, cover=None):  # fmt: skip
     """Improve `cells` in place until the step time is `goal`, nothing helps, or `budget` is spent.

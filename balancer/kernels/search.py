@@ -7,8 +7,8 @@ and caps those of `balancer.kernels.limits`; ranks and cover those of `balancer.
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.cover import keeps_cover, note_exchange, try_exchange
 from balancer.kernels.limits import put
 from balancer.kernels.pipeline_moves import draw, rehouse
@@ -25,7 +25,7 @@ PERIODS = 64
 """Temperatures; each is a twelfth below the one before, the last 1/256 of the first."""
 
 
-@njit(nogil=True)
+@kernel
 def _fill_members(cells, num_lines, size, room, member, place):
     """List the items of each line; lines are cells, or with fewer lines than cells, ranks."""
     for item in range(cells.size):
@@ -35,7 +35,7 @@ def _fill_members(cells, num_lines, size, room, member, place):
         size[line] += 1
 
 
-@njit(nogil=True)
+@kernel
 def _propose(line_a, state, cells, num_lines, size, room, member):
     """Draw an exchange out of a line: the item given, the item returned or -1, the other line.
 
@@ -59,7 +59,7 @@ def _propose(line_a, state, cells, num_lines, size, room, member):
     return give, back, line_b if line_b != line_a else np.int64(-1)
 
 
-@njit(nogil=True)
+@kernel
 def _change(give, back, line_a, line_b, costs, num_modules, dp_size, load, top, top_rank, rest_a,
             rest_b, ranks):  # fmt: skip
     """How much longer the step is after an exchange."""
@@ -80,7 +80,7 @@ def _change(give, back, line_a, line_b, costs, num_modules, dp_size, load, top, 
     return time - now
 
 
-@njit(nogil=True)
+@kernel
 def _shift_load(give, back, line_a, line_b, costs, num_modules, dp_size, load, top, top_rank,
                 ranks):  # fmt: skip
     """Account for an exchange in loads and largest loads; returns how many were ranked anew."""
@@ -96,7 +96,7 @@ def _shift_load(give, back, line_a, line_b, costs, num_modules, dp_size, load, t
     return ranked
 
 
-@njit(nogil=True)
+@kernel
 def anneal(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots, num_groups, goal,
            budget, warmth, seed, chances, ranks=None, cover=None):  # fmt: skip
     """Improve `cells` in place by annealing, and return the step time: the best that was seen.

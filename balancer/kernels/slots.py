@@ -7,15 +7,15 @@ what is left goes on to the following slots. Where ranks differ in speed a slot'
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import fits, put
 from balancer.kernels.ranks import reserved, slowed
 
 __all__ = ["place_in_slots"]
 
 
-@njit(nogil=True)
+@kernel
 def _set_fleet(num_modules, dp_size, ranks, fleet, fastest):
     """Work that all ranks together do in a unit of time in each module, and the least slowness."""
     for k in range(num_modules):
@@ -26,7 +26,7 @@ def _set_fleet(num_modules, dp_size, ranks, fleet, fastest):
             fastest[k] = min(fastest[k], slowness)
 
 
-@njit(nogil=True)
+@kernel
 def _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, fleet, fastest,
                slots_left, target, inverse):  # fmt: skip
     """Size of the next slot in each module: the same fraction of what remains in all modules.
@@ -46,7 +46,7 @@ def _set_sizes(costs, num_modules, by_module, next_dearest, cells, remaining, fl
         inverse[k] = 1.0 / target[k] if target[k] > 0.0 else 0.0
 
 
-@njit(nogil=True)
+@kernel
 def _rank_with_room(item, costs, num_modules, load, most, inverse, is_full, first_cell, amounts,
                     caps, padded, used, count, longest, ranks):  # fmt: skip
     """First of the ranks with room that `item` fills least relative to the slot's size, or -1."""
@@ -69,7 +69,7 @@ def _rank_with_room(item, costs, num_modules, load, most, inverse, is_full, firs
     return best
 
 
-@njit(nogil=True)
+@kernel
 def _room(rank, k, num_modules, load, most, ranks):
     """Cost in module k that a rank has room for, or a little more."""
     left = most[k] - load[rank * num_modules + k]
@@ -78,7 +78,7 @@ def _room(rank, k, num_modules, load, most, ranks):
     return left / slowed(1, rank, k, num_modules, ranks) + 1.0
 
 
-@njit(nogil=True)
+@kernel
 def _most_room(k, num_modules, dp_size, load, most, ranks):
     """The largest room of any rank in module k."""
     room = _room(0, k, num_modules, load, most, ranks)
@@ -87,7 +87,7 @@ def _most_room(k, num_modules, dp_size, load, most, ranks):
     return room
 
 
-@njit(nogil=True)
+@kernel
 def _unplaced_from(item, following):
     """First unplaced item at or after `item`; `following` shortens paths on the way."""
     while following[item] != item:
@@ -96,7 +96,7 @@ def _unplaced_from(item, following):
     return item
 
 
-@njit(nogil=True)
+@kernel
 def _highest_peak(room, num_modules, scales):
     """Peak of the room left: no item with a higher peak fits."""
     highest = 0.0
@@ -105,7 +105,7 @@ def _highest_peak(room, num_modules, scales):
     return highest
 
 
-@njit(nogil=True)
+@kernel
 def _first_not_above(item, highest, peaks):
     """First item from `item` on whose peak is not above `highest`; all before it are."""
     low, high = item, peaks.size
@@ -118,7 +118,7 @@ def _first_not_above(item, highest, peaks):
     return low
 
 
-@njit(nogil=True)
+@kernel
 def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, padded, dp_size,
                    num_slots, slack, ranks=None):  # fmt: skip
     """Cell `slot * dp_size + rank` of each item, or -1 where it fitted nowhere.

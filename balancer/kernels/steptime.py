@@ -7,14 +7,14 @@ Where ranks differ in speed (see `balancer.kernels.ranks`) loads are times.
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.ranks import slowed
 
 __all__ = ["line_loads", "step_value"]
 
 
-@njit(nogil=True)
+@kernel
 def line_loads(cells, costs, num_modules, dp_size, num_groups, ranks=None):
     """Load of each line; with one group a rank's slots are added up. O(num_items * num_modules)."""
     load = np.zeros(num_groups * dp_size * num_modules, np.int64)
@@ -27,7 +27,7 @@ def line_loads(cells, costs, num_modules, dp_size, num_groups, ranks=None):
     return load
 
 
-@njit(nogil=True)
+@kernel
 def step_value(load, num_modules, dp_size):
     """Sum over groups and modules of the largest load."""
     value = np.int64(0)

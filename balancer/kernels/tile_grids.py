@@ -2,10 +2,12 @@
 
 from numba import njit
 
+from balancer.kernels.compiled import kernel
+
 __all__ = ["closest_grids", "covering_grids"]
 
 
-@njit(nogil=True)
+@kernel
 def closest_grids(ratios, pixels, grid_ratios, grid_pixels, best):
     """Write into `best` the grid whose ratio is nearest each image's.
 

@@ -5,12 +5,13 @@ step time after any exchange between two lines is known without a pass over the 
 """
 
 import numpy as np
-from numba import njit
+
+from balancer.kernels.compiled import kernel
 
 __all__ = ["rank_top", "set_rest", "update_top"]
 
 
-@njit(nogil=True)
+@kernel
 def rank_top(load, group, k, num_modules, dp_size, top, top_rank):
     """Store the three largest loads of a group in module k, and their ranks."""
     at = (group * num_modules + k) * 3
@@ -29,7 +30,7 @@ def rank_top(load, group, k, num_modules, dp_size, top, top_rank):
                 break
 
 
-@njit(nogil=True)
+@kernel
 def update_top(load, line, k, num_modules, dp_size, top, top_rank):
     """`rank_top` of a line's group, after the line's load changed, where it can matter.
 
@@ -45,7 +46,7 @@ def update_top(load, line, k, num_modules, dp_size, top, top_rank):
     return True
 
 
-@njit(nogil=True)
+@kernel
 def _largest_other(group, k, rank_a, rank_b, num_modules, top, top_rank):
     """Largest load of the group in module k over ranks other than the two; 0 if there is none."""
     at = (group * num_modules + k) * 3
@@ -55,7 +56,7 @@ def _largest_other(group, k, rank_a, rank_b, num_modules, top, top_rank):
     return np.int64(0)
 
 
-@njit(nogil=True)
+@kernel
 def set_rest(line_a, line_b, num_modules, dp_size, top, top_rank, rest_a, rest_b):
     """Largest loads that an exchange between two lines leaves alone, and the time it may change.
 

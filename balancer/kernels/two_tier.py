@@ -5,15 +5,15 @@ O(num_items * dp_size); with about sqrt(dp_size) groups it is O(num_items * sqrt
 """
 
 import numpy as np
-from numba import njit
 
+from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import fits, put
 from balancer.kernels.placement import least_loaded
 
 __all__ = ["place_in_two_tiers"]
 
 
-@njit(nogil=True)
+@kernel
 def _lightest_group(item, shares, num_modules, load, size, closed):
     """Open group where the modules that `item` uses end lowest for each rank; then squares."""
     best, best_peak, best_squares = -1, 0.0, 0.0
@@ -32,7 +32,7 @@ def _lightest_group(item, shares, num_modules, load, size, closed):
     return best
 
 
-@njit(nogil=True)
+@kernel
 def _place_in_group(item, first, shares, num_modules, amounts, caps, padded, dp_size, num_slots,
                     rank_load, cell_load, used, count, longest, tried, full):  # fmt: skip
     """Cell of the least loaded rank of a group, and of its least loaded slot, that take an item.
@@ -60,7 +60,7 @@ def _place_in_group(item, first, shares, num_modules, amounts, caps, padded, dp_
     return -1
 
 
-@njit(nogil=True)
+@kernel
 def place_in_two_tiers(order, shares, num_modules, amounts, caps, padded, dp_size, num_slots,
                        num_groups):  # fmt: skip
     """Greedy: each item to the group, its rank and its microbatch that it loads least.

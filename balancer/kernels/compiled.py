@@ -1,0 +1,12 @@
+"""How kernels are compiled: one decorator for all of them."""
+
+from numba import njit
+
+__all__ = ["kernel"]
+
+kernel = njit(nogil=True, no_cfunc_wrapper=True, looplift=False)
+"""Compiles a function on its first call, serial and without the interpreter's lock.
+
+Kernels are never called from C and have no loops to lift out of Python code; leaving both out saves
+about an eighth of the time of compiling.
+"""

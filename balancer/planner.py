@@ -185,7 +185,7 @@ class EpochPlanner:
 
     def _plan_window(self, epoch: int, window: range) -> list[Plan]:
         """Plans of a window's steps; the last one planned is kept."""
-        if self._window[0] != (epoch, window):
+        if (kept := self._window)[0] != (epoch, window):  # read once: threads may plan too
             plans = plan_window(
                 self.costs,
                 self.topology,
@@ -196,8 +196,8 @@ class EpochPlanner:
                 epoch=epoch,
                 first_step=window.start,
             )
-            self._window = ((epoch, window), plans)
-        return self._window[1]
+            self._window = kept = ((epoch, window), plans)
+        return kept[1]
 
     def displacement(self, plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Ids of a plan's samples, ascending, and the steps each moved from its strict step.

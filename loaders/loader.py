@@ -223,7 +223,7 @@ class BalancedDataLoader(EpochIteration):
         self.facts: MicrobatchFacts | None = None
         self.failures: list[SampleFailure] = []
         if on_sample_error != "raise":
-            batch_sampler.substitutes = Substitutes.of_planner(batch_sampler.planner)
+            batch_sampler.maker.substitutes = Substitutes.of_planner(batch_sampler.planner)
         warn_of_full_shared_memory(
             batch_sampler.planner, num_workers=num_workers, prefetch_factor=prefetch_factor
         )

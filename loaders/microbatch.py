@@ -65,6 +65,13 @@ class MicrobatchFacts:
         step_shape: Rows and tokens a row that hold any microbatch of the step in the plan's layout,
             with its multiples: `(1, tokens)` packed, `(samples, tokens)` padded; `None` where not
             known.
+        imbalance: Max over mean of all ranks' cost in their microbatches of this index, each over
+            the speed of its rank; `None` where not known or where none has a cost.
+        tokens: Tokens of its samples by the size table, fillers counted; `None` where not known.
+        allocated_tokens: Tokens of its tensors in the plan's layout, padding counted.
+        fill: For each limit that is set, by the name of the amount, what it holds over the limit.
+        moved_steps: Steps that each sample moved within its window, negative towards the begin of
+            the epoch; empty under strict membership.
         substitutes: For each sample those that may be read in its place; empty where none are.
         failures: Samples that could not be read; `sample_ids`, `flags` and `target_tokens` are then
             those of their substitutes.
@@ -107,6 +114,11 @@ class MicrobatchFacts:
     needs_dummy: Mapping[str, Mapping[str, int]] = field(default_factory=dict, hash=False)
     passed_on_ids: tuple[int, ...] = ()
     arriving_ids: tuple[int, ...] = ()
+    imbalance: float | None = None
+    tokens: int | None = None
+    allocated_tokens: int | None = None
+    fill: Mapping[str, float] = field(default_factory=dict, hash=False)
+    moved_steps: tuple[int, ...] = ()
     substitutes: tuple[tuple[Substitute, ...], ...] = ()
     failures: tuple[SampleFailure, ...] = ()
 

@@ -3,6 +3,7 @@
 import copy
 import itertools
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, get_args
 
 from torch.utils.data import Sampler
@@ -14,12 +15,12 @@ from balancer.planner import EpochPlanner, Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Topology, check_choice, check_count
+from loaders.ahead import made_ahead
 from loaders.microbatch import Microbatch
+from loaders.planned_steps import StepMaker
 from loaders.progress import Position, Progress
 from loaders.skipping import begun_for_nothing, refuse_second_skip
 from loaders.state import OnTopologyChange, load_state, save_state, whole
-from loaders.step_facts import step_microbatches
-from loaders.substitutes import Substitutes
 
 __all__ = ["BalancedBatchSampler", "EpochHandle"]
 
@@ -28,8 +29,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
     """Microbatches of one rank (rank view), or of all ranks (global view), as lists of indices.
 
     Every rank plans the same steps from the same inputs and takes its own part, so no rank ever
-    waits for another to agree, and all have the same number of microbatches. Steps are planned one
-    by one as they are reached.
+    waits for another to agree, and all have the same number of microbatches. Steps are planned as
+    they are reached, each in a thread while the one before it is in use.
 
     The global view yields the microbatches of all ranks, rank fastest: batch `i` belongs to rank
     `i % dp_size` and their number is a multiple of `dp_size`. It is for wrappers that shard a batch
@@ -56,6 +57,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
         drop_last: Whether samples that do not fill a last step are left out.
         sampler: Where frameworks look for `set_epoch`.
         progress: What was handed out, and where the next iteration begins.
+        maker: Makes the microbatches of a step and counts the seconds.
 
     Raises:
         ArgumentError: `dp_rank` is outside the planner's topology.
@@ -90,7 +92,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
                     f"from 0 to {dp_size - 1}, or None for the microbatches of all ranks"
                 )
         self.planner = planner
-        self.substitutes: Substitutes | None = None
+        self.maker = StepMaker()
         self.dp_rank = dp_rank
         self.drop_last = planner.tail == "drop"
         self.sampler = EpochHandle(self)
@@ -222,13 +224,11 @@ class BalancedBatchSampler(Sampler[list[int]]):
         planner, end = self.planner, self.planner.steps(begin.epoch).end
         dp_size = planner.topology.dp_size
         ranks = range(dp_size) if self.dp_rank is None else (self.dp_rank,)
+        steps = range(begin.step, end)
+        made = made_ahead(partial(self.maker.make, planner, begin.epoch, dp_ranks=ranks), steps)
         try:
-            for step in range(begin.step, end):
-                plan = planner.plan(begin.epoch, step)
+            for step, batches in zip(steps, made, strict=True):
                 behind = begin.microbatch * len(ranks) + begin.rank if step == begin.step else 0
-                batches = step_microbatches(
-                    plan, planner.costs, dp_ranks=ranks, substitutes=self.substitutes
-                )
                 for batch in itertools.islice(batches, behind, None):
                     if counted:
                         place = self.progress.hand_out(
@@ -236,6 +236,7 @@ class BalancedBatchSampler(Sampler[list[int]]):
                         )
                     yield batch
         finally:
+            made.close()
             if counted:
                 self.progress.end(run)
 

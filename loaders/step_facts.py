@@ -1,15 +1,17 @@
 """Microbatches of a step with their facts: all that its plan knows before a sample is read."""
 
 from collections.abc import Iterable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from balancer.modalities import missing_modules
+from balancer.pipeline import cell_times
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
-from loaders.microbatch import Microbatch, MicrobatchFacts
+from loaders.microbatch import Microbatch, MicrobatchFacts, Substitute
 from loaders.substitutes import Substitutes
 from loaders.uniform import step_shapes
 
@@ -22,6 +24,7 @@ def step_microbatches(
     *,
     dp_ranks: Iterable[int],
     substitutes: Substitutes | None = None,
+    moved_steps: NDArray[np.int64] | None = None,
 ) -> Iterator[Microbatch]:
     """Microbatches of a plan of one step, those of all `dp_ranks` for one index after another.
 
@@ -30,6 +33,7 @@ def step_microbatches(
         costs: Costs of all samples.
         dp_ranks: Ranks whose microbatches are wanted, in this order.
         substitutes: Names samples that may be read in place of others; not needed where none is.
+        moved_steps: Steps that each of the plan's samples moved within its window, if any may.
 
     Example:
         >>> from balancer.cost import Costs
@@ -41,6 +45,8 @@ def step_microbatches(
         (4, 3, 2)
         >>> facts.rank_target_tokens, facts.rank_samples, facts.step_shape
         (1, 2, (1, 3))
+        >>> facts.imbalance, facts.tokens
+        (1.2, 1)
     """
     dp_size, num_microbatches = plan.topology.dp_size, plan.num_microbatches(0)
     real = plan.flags != Flag.FILLER
@@ -61,6 +67,11 @@ def step_microbatches(
     missing = missing_modules(plan, costs)
     synced, dummies = plan.topology.modality_sync is not None, plan.topology.limits.dummies
     ranks = tuple(dp_ranks)
+    imbalances = _imbalances(plan, costs)
+    amounts = plan.amounts(costs)
+    tokens = np.add.reduceat(costs.select(plan.sample_ids).tokens, plan.offsets[:-1])
+    limits = plan.topology.limits.given
+    stand_ins = iter(_substitutes(plan, ranks, substitutes))
     for index in range(num_microbatches):
         for dp_rank in ranks:
             cell = index * dp_size + dp_rank
@@ -80,9 +91,34 @@ def step_microbatches(
                 needs_dummy={name: dummies.get(name, {}) for name in lacking if synced},
                 passed_on_ids=_passed_on(plan, cell),
                 arriving_ids=_passed_on(plan, cell - dp_size) if index else (),
-                substitutes=() if substitutes is None else substitutes.of(ids),
+                imbalance=imbalances[index],
+                tokens=int(tokens[cell]),
+                allocated_tokens=int(amounts["tokens"][cell]),
+                fill={name: int(amounts[name][cell]) / limit for name, limit in limits.items()},
+                moved_steps=() if moved_steps is None else tuple(moved_steps[place].tolist()),
+                substitutes=next(stand_ins, ()),
             )
             yield Microbatch(ids, facts)
+
+
+def _imbalances(plan: Plan, costs: PricedSamples) -> list[float | None]:
+    """Max over mean of the ranks' cost, at each index."""
+    loads = cell_times(plan, costs).sum(axis=1).reshape(-1, plan.topology.dp_size)
+    means, most = loads.mean(axis=1).tolist(), loads.max(axis=1).tolist()
+    return [high / mean if mean > 0 else None for high, mean in zip(most, means, strict=True)]
+
+
+def _substitutes(
+    plan: Plan, ranks: tuple[int, ...], substitutes: Substitutes | None
+) -> list[tuple[tuple[Substitute, ...], ...]]:
+    """Substitutes of the samples of each microbatch, all sought at once."""
+    if substitutes is None:
+        return []
+    cells = np.arange(len(plan.offsets) - 1).reshape(-1, plan.topology.dp_size)[:, list(ranks)]
+    ids = [plan.sample_ids[plan.offsets[c] : plan.offsets[c + 1]] for c in cells.ravel()]
+    found = substitutes.of(np.concatenate(ids))
+    ends = np.cumsum([0, *map(len, ids)]).tolist()
+    return [found[a:b] for a, b in pairwise(ends)]
 
 
 def _passed_on(plan: Plan, cell: int) -> tuple[int, ...]:

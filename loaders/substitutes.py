@@ -57,7 +57,9 @@ class Substitutes:
         """Substitutes of the samples that a planner places."""
         return cls(planner.costs, left_out=planner.order.left_out)
 
-    def of(self, sample_ids: Sequence[int]) -> tuple[tuple[Substitute, ...], ...]:
+    def of(
+        self, sample_ids: Sequence[int] | NDArray[np.int64]
+    ) -> tuple[tuple[Substitute, ...], ...]:
         """Substitutes of each of the samples, the nearest in cost first."""
         if not len(self._ids):
             return ((),) * len(sample_ids)

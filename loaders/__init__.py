@@ -27,6 +27,7 @@ from loaders.rebalance import rebalance
 from loaders.sample_errors import SampleReadError
 from loaders.sampler import BalancedBatchSampler
 from loaders.step import Step
+from loaders.step_log import StepLog, TensorBoardLog
 from loaders.stream import StreamLoader
 from loaders.uniform import padding_fraction
 
@@ -43,7 +44,9 @@ __all__ = [
     "SampleList",
     "SampleReadError",
     "Step",
+    "StepLog",
     "StreamLoader",
+    "TensorBoardLog",
     "discover_rank",
     "padding_fraction",
     "rebalance",

@@ -1,7 +1,8 @@
 """EpochIteration: how a loader hands out its epochs, and the state of it."""
 
 import copy
-from collections.abc import Generator, Iterator
+import time
+from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -10,6 +11,7 @@ from torch.utils.data import DataLoader
 from loaders.microbatch import MicrobatchFacts, SampleFailure
 from loaders.sampler import BalancedBatchSampler, EpochHandle
 from loaders.state import save_state
+from loaders.statistics import EpochStatistics
 from loaders.step import Step
 from loaders.torch_loader import stop_workers
 
@@ -24,12 +26,15 @@ class EpochIteration:
         persistent_workers: Whether worker processes live on between epochs.
         facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
         failures: Samples of this rank that could not be read and what was read instead.
+        step_log: Called with the numbers of each step; `None` for nothing.
     """
 
     batch_sampler: BalancedBatchSampler
     persistent_workers: bool
     facts: MicrobatchFacts | None
     failures: list[SampleFailure]
+    step_log: Callable[[dict[str, float]], None] | None
+    _statistics: EpochStatistics
     _loader: "DataLoader[Any]"
 
     @property
@@ -118,6 +123,15 @@ class EpochIteration:
         """
         self.batch_sampler.load_state_dict(state)
 
+    def stats(self) -> dict[str, float]:
+        """Numbers about what was handed out in the epoch that runs or ran last.
+
+        A plain dict, described at `loaders.statistics.EpochStatistics.numbers`: fill, padding,
+        imbalance, samples and target tokens, how long training waited for data, seconds of
+        planning, what was dropped, repeated, filled or replaced, and how far samples moved.
+        """
+        return self._statistics.numbers(self.batch_sampler.planner)
+
     def __len__(self) -> int:
         """Exact number of microbatches of this rank in `epoch`, those handed out before too."""
         return len(self.batch_sampler)
@@ -142,19 +156,28 @@ class EpochIteration:
 
     def _handed_out(self) -> Generator[tuple[MicrobatchFacts, Any], None, None]:
         """Microbatches with their facts; when closed, nothing of it is left running."""
-        progress = self.batch_sampler.progress
+        progress, statistics = self.batch_sampler.progress, self._statistics
+        statistics.begin()
+        asked = time.perf_counter()
         iterator = iter(self._loader)
         run = None
         try:
             for facts, microbatch in iterator:
+                got = time.perf_counter()
                 if run is None:
                     run, place = progress.run, progress.began
                     end = self.batch_sampler.planner.steps(facts.epoch).end
                 self.facts = facts
                 self.failures.extend(facts.failures)
                 place = progress.hand_out(run, place, facts, last_rank=facts.dp_rank, end=end)
+                statistics.add(facts, got - asked)
+                if facts.is_last and self.step_log is not None:
+                    planner = self.batch_sampler.planner
+                    self.step_log(statistics.of_step(facts, planner))
                 yield facts, microbatch
                 del microbatch
+                asked = time.perf_counter()
+                statistics.add_busy(asked - got)
                 progress.come_back(run)
         finally:
             if run is not None:

@@ -23,6 +23,7 @@ from loaders.sample_errors import OnSampleError
 from loaders.sampler import BalancedBatchSampler
 from loaders.shared_memory import warn_of_full_shared_memory
 from loaders.state import OnTopologyChange
+from loaders.statistics import EpochStatistics
 from loaders.stream import StreamLoader
 from loaders.stream_arguments import stream_options
 from loaders.substitutes import Substitutes
@@ -93,6 +94,8 @@ class BalancedDataLoader(EpochIteration):
         seed_samples: Whether the global generators of `random`, NumPy and torch are seeded by
             (seed, epoch, sample) before each sample is read, so that augmentation does not depend
             on workers, ranks or resumes; false leaves them to torch and `worker_init_fn`.
+        step_log: Called with a dict of numbers when the last microbatch of a step is handed out,
+            for example `loaders.step_log.StepLog("steps.csv")`.
 
     Attributes:
         facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
@@ -170,6 +173,7 @@ class BalancedDataLoader(EpochIteration):
         in_order: bool = True,
         on_sample_error: OnSampleError = "raise",
         seed_samples: bool = True,
+        step_log: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
         refuse_reordering(sampler=sampler, batch_sampler=batch_sampler, in_order=in_order)
         self.dataset = checked_dataset(dataset)
@@ -220,8 +224,10 @@ class BalancedDataLoader(EpochIteration):
         self.in_order = in_order
         self.on_sample_error = on_sample_error
         self.seed_samples = seed_samples
+        self.step_log = step_log
         self.facts: MicrobatchFacts | None = None
         self.failures: list[SampleFailure] = []
+        self._statistics = EpochStatistics(self.collate_fn, batch_sampler.maker)
         if on_sample_error != "raise":
             batch_sampler.maker.substitutes = Substitutes.of_planner(batch_sampler.planner)
         warn_of_full_shared_memory(
@@ -245,6 +251,9 @@ class BalancedDataLoader(EpochIteration):
                 pin_memory_device=pin_memory_device,
             ),
         )
+
+    # What help() and inspect.signature show is that of `__new__`, which takes any options.
+    __new__.__signature__ = inspect.signature(__init__)  # type: ignore[attr-defined]
 
 
 def _defaults() -> dict[str, Any]:

@@ -55,6 +55,7 @@ _MAP_STYLE = {
     "sizes": "sizes come from size_fn as samples are read",
     "sampler": "it has no indices to sample",
     "batch_sampler": "it has no indices to sample",
+    "step_log": "read stats() after a step",
     "window_steps": "window_size says how far samples may move",
     "mesh": "give group=mesh.get_group()",
     "dp_rank": "ranks must agree where a stream ends, so give a group",

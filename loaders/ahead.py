@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
 from typing import Generic, TypeVar
@@ -21,28 +22,40 @@ if hasattr(os, "register_at_fork"):
     )
 
 
-def made_ahead(make: Callable[[int], _T], steps: range) -> Generator[_T, None, None]:
+def made_ahead(
+    make: Callable[[int], _T], steps: range, *, stall_s: float = 0.001
+) -> Generator[_T, None, None]:
     """`make(step)` of each step in order, the next one made in a thread while one is in use.
 
-    The first is made by whoever asks for it, so that kernels are compiled there. A thread lives no
-    longer than one call of `make`, and none is left when the iterator is closed. What `make` raises
-    is raised where its result is asked for.
+    The first is made by whoever asks for it, so that kernels are compiled there; and so are the
+    others where one takes less than `stall_s` of processor time, for taking turns with a thread
+    in Python would hold training up for longer. A thread lives no longer than one call of `make`,
+    and none is left when the iterator is closed. What `make` raises is raised where its result is
+    asked for.
 
     Example:
         >>> list(made_ahead(lambda step: step * step, range(2, 5)))
         [4, 9, 16]
     """
-    if not len(steps):
-        return
-    made = make(steps[0])
-    for step in steps[1:]:
-        upcoming = _Upcoming(make, step)
+    took_s = 0.0
+
+    def timed(step: int) -> _T:
+        nonlocal took_s
+        started = time.thread_time()
+        made = make(step)
+        took_s = time.thread_time() - started
+        return made
+
+    upcoming: _Upcoming[_T] | None = None
+    for step in steps:
+        made = timed(step) if upcoming is None else upcoming.outcome.result()
+        ahead = took_s >= stall_s and step != steps[-1]
+        upcoming = _Upcoming(timed, step + steps.step) if ahead else None
         try:
             yield made
         finally:
-            upcoming.wait()
-        made = upcoming.outcome.result()
-    yield made
+            if upcoming is not None:
+                upcoming.wait()
 
 
 class _Upcoming(Generic[_T]):

@@ -25,12 +25,17 @@ def test_while_one_is_in_use_the_next_is_made_and_no_other():
             second.set()
         return step
 
-    results = made_ahead(make, range(3))
+    results = made_ahead(make, range(3), stall_s=0)
     assert next(results) == 0
     assert second.wait(TIME_LIMIT_S)
     assert made == [(0, True), (1, False)]
     assert list(results) == [1, 2]
     assert not planners()
+
+
+def test_what_takes_no_time_is_made_by_whoever_asks():
+    made = list(made_ahead(lambda step: threading.current_thread(), range(3), stall_s=60))
+    assert made == [threading.current_thread()] * 3
 
 
 def test_closing_waits_for_what_is_being_made():
@@ -41,7 +46,7 @@ def test_closing_waits_for_what_is_being_made():
             assert go.wait(TIME_LIMIT_S)
             ended.set()
 
-    results = made_ahead(make, range(3))
+    results = made_ahead(make, range(3), stall_s=0)
     next(results)
     assert planners()
     go.set()
@@ -51,7 +56,7 @@ def test_closing_waits_for_what_is_being_made():
 
 
 def test_an_error_is_raised_where_its_result_is_asked_for():
-    results = made_ahead(lambda step: 1 / (1 - step), range(3))
+    results = made_ahead(lambda step: 1 / (1 - step), range(3), stall_s=0)
     assert next(results) == 1
     with pytest.raises(ZeroDivisionError):
         next(results)
@@ -60,7 +65,7 @@ def test_an_error_is_raised_where_its_result_is_asked_for():
 
 def is_free(connection):
     """In a forked process: whether planning is possible, that is, no lock is held for ever."""
-    connection.send(list(made_ahead(lambda step: step, range(3))))
+    connection.send(list(made_ahead(lambda step: step, range(3), stall_s=0)))
 
 
 def test_a_fork_waits_until_nothing_is_being_made():
@@ -71,7 +76,7 @@ def test_a_fork_waits_until_nothing_is_being_made():
             under_way.set()
             assert go.wait(TIME_LIMIT_S)
 
-    results = made_ahead(make, range(3))
+    results = made_ahead(make, range(3), stall_s=0)
     next(results)
     assert under_way.wait(TIME_LIMIT_S)
     threading.Timer(0.2, go.set).start()

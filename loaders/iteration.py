@@ -10,6 +10,8 @@ from torch.utils.data import DataLoader
 
 from loaders.microbatch import MicrobatchFacts, SampleFailure
 from loaders.sampler import BalancedBatchSampler, EpochHandle
+from loaders.stage_loader import StageLoader
+from loaders.stages.pipeline import StagePipeline
 from loaders.state import save_state
 from loaders.statistics import EpochStatistics
 from loaders.step import Step
@@ -35,7 +37,7 @@ class EpochIteration:
     failures: list[SampleFailure]
     step_log: Callable[[dict[str, float]], None] | None
     _statistics: EpochStatistics
-    _loader: "DataLoader[Any]"
+    _loader: "DataLoader[Any] | StageLoader"
 
     @property
     def sampler(self) -> EpochHandle:
@@ -68,6 +70,11 @@ class EpochIteration:
     def microbatches_per_step(self) -> int | None:
         """Microbatches of every rank in each step; `None` where limits may force more in some."""
         return self.batch_sampler.planner.microbatches_per_step
+
+    @property
+    def pipeline(self) -> StagePipeline | None:
+        """Stages of this or the last epoch, for statistics; `None` where torch's workers read."""
+        return getattr(self._loader, "pipeline", None)
 
     def set_epoch(self, epoch: int) -> None:
         """Let the next iteration hand out `epoch`; without a call, epochs follow one another.
@@ -182,5 +189,8 @@ class EpochIteration:
         finally:
             if run is not None:
                 progress.end(run)
+            close = getattr(iterator, "close", None)  # of stages: their run ends in any case
+            if close is not None:
+                close()
             if not self.persistent_workers:
                 stop_workers(iterator)

@@ -1,7 +1,7 @@
 """BalancedDataLoader: torch's DataLoader with a plan in place of batch_size and sampler."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -22,6 +22,9 @@ from loaders.planning import plan_batches
 from loaders.sample_errors import OnSampleError
 from loaders.sampler import BalancedBatchSampler
 from loaders.shared_memory import warn_of_full_shared_memory
+from loaders.stage_arguments import Workers, make_stage_loader, refuse_stage_options
+from loaders.stages.run import Order
+from loaders.stages.stage import Stage
 from loaders.state import OnTopologyChange
 from loaders.statistics import EpochStatistics
 from loaders.stream import StreamLoader
@@ -93,7 +96,19 @@ class BalancedDataLoader(EpochIteration):
             as a filler without a loss (`"filler"`); see `loaders.reading.MicrobatchDataset`.
         seed_samples: Whether the global generators of `random`, NumPy and torch are seeded by
             (seed, epoch, sample) before each sample is read, so that augmentation does not depend
-            on workers, ranks or resumes; false leaves them to torch and `worker_init_fn`.
+            on workers, ranks or resumes; false leaves them to torch and `worker_init_fn`. Threads
+            share the global generators: there draw from `loaders.seeding.sample_generator()`.
+        workers: Who reads: torch's DataLoader (`"torch"`), which gives a whole microbatch to a
+            worker; or single samples, the most urgent first, go to threads (`"thread"`, for code
+            that releases the GIL), processes (`"process"`), actors of a Ray cluster (`"ray"`), or
+            what is faster on the first samples (`"auto"`): see `loaders.stages.StagePipeline`. Then
+            `num_workers=0` means as many as there are cores.
+        stages: Stages of your own for `workers` other than torch's, instead of reading `dataset`;
+            `collate_fn` follows them unless one of them is for microbatches.
+        look_ahead: Most microbatches that stages work on ahead, 16 when not given.
+        max_bytes: Bound on the bytes in flight in stages, 1 GiB when not given.
+        order: `"plan"`, or `"ready"`, as in `StagePipeline`.
+        trace: Calls that stages keep for a timeline, none when not given.
         step_log: Called with a dict of numbers when the last microbatch of a step is handed out,
             for example `loaders.step_log.StepLog("steps.csv")`.
 
@@ -173,6 +188,12 @@ class BalancedDataLoader(EpochIteration):
         in_order: bool = True,
         on_sample_error: OnSampleError = "raise",
         seed_samples: bool = True,
+        workers: Workers = "torch",
+        stages: Sequence[Stage] | None = None,
+        look_ahead: int | None = None,
+        max_bytes: int | None = None,
+        order: Order | None = None,
+        trace: int | None = None,
         step_log: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
         refuse_reordering(sampler=sampler, batch_sampler=batch_sampler, in_order=in_order)
@@ -230,27 +251,39 @@ class BalancedDataLoader(EpochIteration):
         self._statistics = EpochStatistics(self.collate_fn, batch_sampler.maker)
         if on_sample_error != "raise":
             batch_sampler.maker.substitutes = Substitutes.of_planner(batch_sampler.planner)
-        warn_of_full_shared_memory(
-            batch_sampler.planner, num_workers=num_workers, prefetch_factor=prefetch_factor
-        )
-        self._loader = torch_loader(
-            dataset,
-            batch_sampler,
-            self.collate_fn,
-            seed=batch_sampler.planner.seed if seed_samples else None,
-            on_sample_error=on_sample_error,
-            **worker_options(
-                num_workers=num_workers,
-                pin_memory=pin_memory,
-                timeout=timeout,
-                worker_init_fn=worker_init_fn,
+        checked = worker_options(
+            num_workers=num_workers, pin_memory=pin_memory, timeout=timeout,
+            worker_init_fn=worker_init_fn, multiprocessing_context=multiprocessing_context,
+            generator=generator, prefetch_factor=prefetch_factor,
+            persistent_workers=persistent_workers, pin_memory_device=pin_memory_device,
+        )  # fmt: skip
+        policies: dict[str, Any] = {
+            "seed": batch_sampler.planner.seed if seed_samples else None,
+            "on_sample_error": on_sample_error,
+        }
+        staging: dict[str, Any] = {
+            "stages": stages, "look_ahead": look_ahead, "max_bytes": max_bytes, "order": order,
+            "trace": trace,
+        }  # fmt: skip
+        if workers == "torch":
+            refuse_stage_options(staging)
+            warn_of_full_shared_memory(
+                batch_sampler.planner, num_workers=num_workers, prefetch_factor=prefetch_factor
+            )
+            self._loader = torch_loader(
+                dataset, batch_sampler, self.collate_fn, **policies, **checked
+            )
+        else:
+            self._loader = make_stage_loader(
+                dataset, batch_sampler, self.collate_fn, workers=workers, num_workers=num_workers,
+                timeout=timeout, persistent_workers=persistent_workers,
                 multiprocessing_context=multiprocessing_context,
-                generator=generator,
-                prefetch_factor=prefetch_factor,
-                persistent_workers=persistent_workers,
-                pin_memory_device=pin_memory_device,
-            ),
-        )
+                unsupported={
+                    "worker_init_fn": worker_init_fn, "generator": generator,
+                    "prefetch_factor": prefetch_factor, "pin_memory": pin_memory,
+                },
+                **policies, **staging,
+            )  # fmt: skip
 
     # What help() and inspect.signature show is that of `__new__`, which takes any options.
     __new__.__signature__ = inspect.signature(__init__)  # type: ignore[attr-defined]

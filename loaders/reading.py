@@ -1,17 +1,16 @@
 """Reads the samples of a microbatch, in the process that asks for them."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from typing import Any, get_args
 
 from torch.utils.data import Dataset
 
 from balancer.checks import check_choice
 from balancer.errors import BalancerError
-from balancer.plan import Flag
-from loaders.microbatch import MicrobatchFacts, SampleFailure, SampleList
+from loaders.microbatch import MicrobatchFacts, SampleList
 from loaders.sample_errors import OnSampleError, read_error, shown
 from loaders.seeding import collate_seed, globals_kept, sample_seed, seed_globals
+from loaders.substitution import substituted
 
 __all__ = ["CollateWithFacts", "MicrobatchDataset"]
 
@@ -120,23 +119,8 @@ class MicrobatchDataset(Dataset[Any]):
             except Exception:
                 tried.append(substitute.sample_id)
                 continue
-            failure = SampleFailure(
-                sample_id=tried[0],
-                substitute_id=substitute.sample_id,
-                epoch=facts.epoch,
-                step=facts.step,
-                error=shown(error),
-            )
-            filler = self.on_sample_error == "filler" or facts.flags[place] == Flag.FILLER
-            return sample, replace(
-                facts,
-                sample_ids=_with(facts.sample_ids, place, substitute.sample_id),
-                flags=_with(facts.flags, place, int(Flag.FILLER if filler else Flag.REPEAT)),
-                target_tokens=_with(
-                    facts.target_tokens, place, 0 if filler else substitute.target_tokens
-                ),
-                failures=(*facts.failures, failure),
-            )
+            filler = self.on_sample_error == "filler"
+            return sample, substituted(facts, place, substitute, error=shown(error), filler=filler)
         raise read_error(
             "reading failed in a row, with all that could stand in for the first, at",
             tried,
@@ -177,7 +161,3 @@ class CollateWithFacts:
         except Exception as error:
             ids = facts.sample_ids if facts else ()
             raise read_error("collate_fn failed at", ids, facts, error) from error
-
-
-def _with(values: tuple[int, ...], place: int, value: int) -> tuple[int, ...]:
-    return (*values[:place], value, *values[place + 1 :])

@@ -3,6 +3,7 @@
 import hashlib
 import random
 import struct
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -10,7 +11,16 @@ import numpy as np
 import torch
 from torch.utils.data import get_worker_info
 
-__all__ = ["collate_seed", "globals_kept", "sample_seed", "seed_globals"]
+__all__ = [
+    "collate_seed",
+    "globals_kept",
+    "sample_generator",
+    "sample_seed",
+    "seed_globals",
+    "seed_thread",
+]
+
+_OF_THREAD = threading.local()
 
 
 def sample_seed(seed: int, epoch: int, sample_id: int) -> bytes:
@@ -40,10 +50,30 @@ def seed_globals(digest: bytes) -> None:
         ...     first == (random.random(), np.random.random(), torch.rand(1))
         True
     """
+    seed_thread(digest)
     for_random, for_torch, for_numpy = struct.unpack("<QQL", digest)
     random.seed(for_random)
     np.random.seed(for_numpy)  # noqa: NPY002 - the global generator is what users draw from
     torch.default_generator.manual_seed(for_torch)
+
+
+def seed_thread(digest: bytes) -> None:
+    """Seed what `sample_generator` gives in this thread."""
+    _OF_THREAD.digest = digest
+
+
+def sample_generator() -> np.random.Generator:
+    """A generator seeded by (seed, epoch, sample) for the sample that this thread is reading.
+
+    Global generators are shared by threads, so what they give there depends on who came first.
+    Draw from this one, and augmentation is the same in threads and processes.
+
+    Example:
+        >>> seed_thread(sample_seed(0, 0, 7))
+        >>> sample_generator().random() == sample_generator().random()
+        True
+    """
+    return np.random.default_rng(list(getattr(_OF_THREAD, "digest", b"\0")))
 
 
 @contextmanager

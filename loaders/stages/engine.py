@@ -37,6 +37,7 @@ class Engine:
         trace: Most calls kept for a timeline; 0 keeps none.
 
     Attributes:
+        closed: Whether it was closed.
         workers: Workers wanted in each stage.
         recorder: What is counted.
     """
@@ -64,7 +65,7 @@ class Engine:
         self._run: Run | None = None
         self._planning: Planning | None = None
         self._error: BaseException | None = None
-        self._closed = False
+        self.closed = False
         self.workers = [stage.workers for stage in stages]
         self.recorder = Recorder(stages, trace=trace)
         close_at_exit(self)
@@ -88,7 +89,7 @@ class Engine:
             RuntimeError: The engine was closed.
         """
         with self._lock:
-            if self._closed:
+            if self.closed:
                 raise RuntimeError("the stages were closed; make them anew")
             self._run, self._error = run, None
             self.recorder.begin()
@@ -196,7 +197,7 @@ class Engine:
         """Wait for the next item; `None` when the worker is no longer wanted."""
         meter = self.recorder.meters[stage]
         with self._lock:
-            while not self._closed and number < self.workers[stage]:
+            while not self.closed and number < self.workers[stage]:
                 run = self._run if self._error is None else None
                 job = "starved" if run is None else run.begin(stage)
                 if run is not None and not isinstance(job, str):
@@ -290,7 +291,7 @@ class Engine:
         if os.getpid() != self._pid:
             return
         with self._lock:
-            self._closed = True
+            self.closed = True
             self._run = None
             planning, self._planning = self._planning, None
             self._notify_all()

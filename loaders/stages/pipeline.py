@@ -130,6 +130,11 @@ class StagePipeline:
             self._engine.end(run)
 
     @property
+    def closed(self) -> bool:
+        """Whether its workers have ended for good."""
+        return self._engine.closed
+
+    @property
     def replaced(self) -> list[tuple[int, int]]:
         """Ids of samples that failed, each with that of the sample taken in its place."""
         return list(self._engine.recorder.replaced)

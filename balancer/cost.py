@@ -138,18 +138,16 @@ class Costs:
     def select(self, rows: ArrayLike) -> "Costs":
         """Costs of the given rows, in the given order."""
         ids = np.asarray(rows, np.int64)
-        return Costs(
-            modules=self.modules,
-            values=self.values[ids],
-            tokens=self.tokens[ids],
-            patches=self.patches[ids],
-            images=self.images[ids],
-            target_tokens=self.target_tokens[ids],
-            unit=self.unit,
-            prep=None if self.prep is None else self.prep[ids],
-            illegal=np.flatnonzero(np.isin(ids, self.illegal)),
-            illegal_because=self.illegal_because,
-        )
+        chosen = object.__new__(Costs)  # unchecked: these rows are checked, and steps ask often
+        for name in ("values", "tokens", "patches", "images", "target_tokens"):
+            object.__setattr__(chosen, name, getattr(self, name)[ids])
+        for name in ("modules", "unit", "illegal_because"):
+            object.__setattr__(chosen, name, getattr(self, name))
+        object.__setattr__(chosen, "prep", None if self.prep is None else self.prep[ids])
+        legal = not self.illegal.size
+        illegal = self.illegal if legal else np.flatnonzero(np.isin(ids, self.illegal))
+        object.__setattr__(chosen, "illegal", illegal)
+        return chosen
 
     def check_legal(self, sample_ids: NDArray[np.int64] | None = None) -> None:
         """Refuse samples (all, or those given) that the model cannot take.

@@ -2,15 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from balancer.plan import Flag
 
 __all__ = ["Microbatch", "MicrobatchFacts", "SampleFailure", "SampleList", "Substitute"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Substitute:
+class Substitute(NamedTuple):
     """A sample that may be read in place of one that cannot.
 
     Attributes:

@@ -75,10 +75,7 @@ class Substitutes:
         ids, targets = self._ids[chosen].tolist(), self._pool.target_tokens[chosen].tolist()
         counts = np.minimum(legal.sum(axis=1), self.count).tolist()
         return tuple(
-            tuple(
-                Substitute(sample_id=ids[row][k], target_tokens=targets[row][k])
-                for k in range(count)
-            )
+            tuple(map(Substitute, ids[row][:count], targets[row][:count]))
             for row, count in enumerate(counts)
         )
 

@@ -16,6 +16,7 @@ from loaders.state import save_state
 from loaders.statistics import EpochStatistics
 from loaders.step import Step
 from loaders.torch_loader import stop_workers
+from loaders.worker_loss import from_workers
 
 __all__ = ["EpochIteration"]
 
@@ -169,7 +170,7 @@ class EpochIteration:
         iterator = iter(self._loader)
         run = None
         try:
-            for facts, microbatch in iterator:
+            for facts, microbatch in from_workers(iterator):
                 got = time.perf_counter()
                 if run is None:
                     run, place = progress.run, progress.began

@@ -109,8 +109,9 @@ def measure_loader_overhead(
     if quick:
         num_samples, repeats, num_steps = num_samples // 4, 3, num_steps // 4
     records = []
-    torch.set_num_threads(1)  # as in workers: a step's threads are not this measurement's
     datasets = {"jpeg": Images(num_samples, side), "arrays": Arrays(num_samples)}
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # as in workers: what reading takes does not depend on cores
     for (kind, dataset), workers in product(datasets.items(), num_workers):
         pairs = _pairs(dataset, batch_size, workers, repeats, seed)
         for metric, ratios in zip(
@@ -121,6 +122,7 @@ def measure_loader_overhead(
                 topology=f"dp1_m1_workers{workers}", barrier="microbatch", metric=metric,
                 value=float(np.median(ratios)), unit="ratio", n=repeats,
             ))  # fmt: skip
+    torch.set_num_threads(threads)
     for policy in ("raise", "replace"):
         stalls = list(
             islice(_stalls(dp_size, samples_per_rank, num_microbatches, policy, seed), num_steps)

@@ -172,7 +172,7 @@ class Run:
         return self._killed_at is not None and time.monotonic() - self._killed_at > late
 
     def _kill_now_and_then(self) -> None:
-        if self.microbatches % 50 == 0:
+        if self.microbatches % 10 == 0:
             self.rss_mib.append(_rss_mib())
         workers = multiprocessing.active_children()
         if time.monotonic() > self._next_kill and workers:

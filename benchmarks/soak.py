@@ -1,5 +1,6 @@
 """Training for many minutes with samples that fail and workers that are killed."""
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -121,6 +122,8 @@ class Run:
         while time.monotonic() < until:
             self._epoch(("replace", "filler")[self.epochs % 2])
             self.epochs += 1
+            # Loaders that were replaced refer to themselves; memory that stays after this is lost.
+            gc.collect()
 
     def _epoch(self, policy: OnSampleError) -> None:
         """One epoch, resumed as often as it takes."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from balancer.bounds import step_bound
 from balancer.covers import Cover
 from balancer.errors import CapacityError
+from balancer.kernels.exact import place_exactly
 from balancer.kernels.fill import fill_cells
 from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ranks
 from balancer.kernels.slots import place_in_slots
@@ -43,6 +44,10 @@ none leaves gaps."""
 
 _LARGE = 2**22
 """Samples times ranks from which on comparing all of them takes tens of milliseconds."""
+
+
+_FEW_PLACEMENTS = 2**17
+"""Up to so many placements the best is sought among all, in a few milliseconds at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,10 +186,34 @@ def best_placement(
         enough = best.value <= (goal if num_groups == 1 else bound * _PROMISING)
         if (enough or _is_large(problem, topology)) and not fewest_faults:
             break
+    if cover is None and _are_few(problem, num_slots * topology.dp_size):
+        return _best_of_all(problem, topology, num_slots, bound, best)
     if best is not None and best.value > goal:
         value = refined(problem, topology, best.cells, num_slots, goal, cover)
         best = Candidate(best.name, best.cells, value)
     return best
+
+
+def _are_few(problem: StepProblem, num_cells: int) -> bool:
+    """Whether all placements can be tried: refinement does not reach them all under tight caps."""
+    most = _FEW_PLACEMENTS
+    return problem.num_items < most.bit_length() and num_cells**problem.num_items <= most
+
+
+def _best_of_all(
+    problem: StepProblem, topology: Topology, num_slots: int, bound: int, best: Candidate | None
+) -> Candidate | None:
+    """The best of all placements that keep the limits; `best` where none is better."""
+    if best is not None and best.value <= bound:
+        return best
+    cells = np.zeros(problem.num_items, np.int64)
+    least = 2**62 if best is None else best.value
+    value = place_exactly(
+        cells, problem.costs, problem.num_modules, problem.amounts, problem.caps, problem.padded,
+        topology.dp_size, num_slots, 1 if topology.barrier == "step" else num_slots, least,
+        problem.kernel_ranks(problem.num_modules),
+    )  # fmt: skip
+    return Candidate("exact search", cells, int(value)) if value < least else best
 
 
 def _best_candidate(

@@ -40,8 +40,8 @@ def plan_step(
     barrier slots sized by their dearest sample; vector greedy on ranks, then on microbatches;
     greedy on summed costs (longest processing time first: without limits at most 4/3 of the best
     possible under the step barrier; Graham, 1969); best-fit by the tightest limit. The best is
-    refined by moves and swaps, beyond local optima as far as the effort allows, and compared with
-    the given order. Under the pipeline barrier see
+    refined by moves and swaps, beyond local optima as far as the effort allows (up to 2**17
+    placements: all are searched), and compared with the given order. Under the pipeline barrier see
     `balancer.pipeline_planner.solve_pipelines`; a rank runs its microbatches in the plan's order.
 
     Args:

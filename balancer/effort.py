@@ -35,6 +35,10 @@ _DEFAULT_EXCHANGES = 750_000
 _DEFAULT_PROPOSALS = 200_000
 """Likewise, within fifty milliseconds together with placement and bound."""
 
+_PROPOSALS_OF_PAIR = 16
+"""No more proposals by default than so many for each sample squared: a step of a few samples has
+few exchanges, and settles at once."""
+
 _PIPELINE_OPERATIONS = 3_000_000
 """Forwards and backwards simulated under `"fast"` and `"default"`: tens of milliseconds."""
 
@@ -89,9 +93,10 @@ def search_budget(effort: Effort, num_items: int) -> SearchBudget:
     larger = max(num_items, 2048)
     default = effort == "default"
     exchanges = _DEFAULT_EXCHANGES if default else _FAST_EXCHANGES
+    proposals = min(_DEFAULT_PROPOSALS * 2048**3 // larger**3, _PROPOSALS_OF_PAIR * num_items**2)
     return SearchBudget(
         exchanges=exchanges * 2048**3 // larger**3,
-        proposals=_DEFAULT_PROPOSALS * 2048**3 // larger**3 if default else 0,
+        proposals=proposals if default else 0,
         operations=_PIPELINE_OPERATIONS,
         good_enough=1.001,
     )

@@ -35,6 +35,7 @@ from balancer.sizing.tables import (
     table_from_arrow,
     table_from_parquet,
 )
+from balancer.split import SplitLayout, recommend_split
 from balancer.table_costs import TableCosts
 from balancer.tokens import TOKEN_RULES, ProcessorTokens, TokenRule, token_rule
 from balancer.topology import Limits, Topology
@@ -59,6 +60,7 @@ __all__ = [
     "SampleError",
     "SampleTable",
     "SizeColumns",
+    "SplitLayout",
     "StateError",
     "TableCosts",
     "TokenRule",
@@ -72,6 +74,7 @@ __all__ = [
     "plan_step",
     "plan_window",
     "preset",
+    "recommend_split",
     "save_table",
     "step_times",
     "table_from_arrow",

@@ -10,7 +10,9 @@ from hypothesis import strategies as st
 from balancer.cli.main import main
 from balancer.cost import Costs
 from balancer.errors import ArgumentError
+from balancer.limits import Limits
 from balancer.split import SplitLayout, recommend_split, required_draws
+from balancer.split_times import split_time
 
 
 def costs_of(seed, size=64, ratio=1.0, sigma=0.7):
@@ -44,6 +46,23 @@ def test_the_recommended_split_is_the_best_of_all_by_brute_force():
     slowest = {stages: max(1.0 / stages, 5.0 / (6 - stages)) for stages in range(1, 6)}
     assert found.best.encoder_stages == min(slowest, key=slowest.get) == 1
     assert (found.best.encoder_gpus, found.best.language_gpus) == (1, 5)
+
+
+@pytest.mark.parametrize(("seed", "ratio"), [(0, 0.3), (1, 1.0), (2, 2.5), (3, 6.0)])
+def test_no_split_at_all_is_faster_where_samples_differ(seed, ratio):
+    """Every split of a step of all samples is planned by itself: none beats the recommended one."""
+    costs, layout = costs_of(seed, size=16, ratio=ratio), SplitLayout(dp_size=1, num_microbatches=4)
+    found = recommend_split(
+        costs, num_gpus=5, layouts=[layout], global_batch_size=16, num_steps=1
+    )  # fmt: skip
+    every = [
+        split_time(
+            [costs], layout, stages, num_stages=5, language="language", limits=Limits(),
+            schedule="1f1b",
+        )
+        for stages in range(1, 5)
+    ]  # fmt: skip
+    assert found.best.step_time == pytest.approx(min(each.step_time for each in every))
 
 
 def test_the_layout_that_is_faster_wins():

@@ -16,6 +16,16 @@ _COLOURS = {
     "best_fit": "#8f6bb3",
     "length_grouped": "#7f9f6b",
     "arrival": "#c1573b",
+    "batch_rebalance": "#4aa3a2",
+    "verl": "#b5547f",
+    "multipack": "#6b5b4b",
+    "trl": "#c9b037",
+    "disttrain": "#5577c4",
+    "wlb": "#9ccf5a",
+    "entrain": "#d98c8c",
+    "hydraulis": "#3d7a4a",
+    "omnibal": "#a58fd6",
+    "dynapipe": "#7a2f3a",
 }
 _OTHER = "#888888"
 

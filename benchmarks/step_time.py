@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,17 +13,33 @@ from balancer.errors import ArgumentError, PlanError
 from balancer.pipeline import step_times
 from balancer.plan import Flag, Plan
 from balancer.planner import EpochPlanner
+from balancer.step_planner import oversize_ids
 from balancer.topology import Barrier, Topology
 from benchmarks.measure import Record
 from benchmarks.planners import Balanced, PlannerChoice
 from benchmarks.traces import Trace, trace_costs
 
-__all__ = ["measure_step_time"]
+__all__ = ["Place", "measure_places", "measure_step_time", "steps_of"]
 
 _FLOAT = NDArray[np.float64]
 _Key = tuple[str, str, str, str]
 """Trace, planner, topology, barrier."""
 _QUICK_STEPS = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where steps are planned.
+
+    Attributes:
+        topology: Ranks, microbatches, barrier and limits.
+        barrier: Name of the barrier in records.
+        num_steps: Steps for each trace.
+    """
+
+    topology: Topology
+    barrier: str
+    num_steps: int
 
 
 def measure_step_time(
@@ -56,55 +72,91 @@ def measure_step_time(
         seed: Seed of the shuffled order.
         quick: One step each, to see that it runs.
     """
+    places = [
+        Place(
+            topology=replace(topology, barrier=barrier),
+            barrier=barrier,
+            num_steps=_QUICK_STEPS if quick else num_steps,
+        )
+        for topology in topologies.values()
+        for barrier in (barriers or [topology.barrier])
+    ]
+    return measure_places(
+        name=name, traces=traces, cost=cost, planners=planners, places=places,
+        samples_per_rank=samples_per_rank, seed=seed,
+    )  # fmt: skip
+
+
+def measure_places(
+    *,
+    name: str,
+    traces: Mapping[str, Trace],
+    cost: CostFunction,
+    planners: Mapping[str, PlannerChoice],
+    places: Sequence[Place],
+    samples_per_rank: int,
+    seed: int,
+) -> list[Record]:
+    """Records as of `measure_step_time`, of every trace, place and planner.
+
+    Samples over a limit by themselves are left out, with a notice.
+    """
     present = [trace for trace in traces.values() if trace.present]
     for trace in traces.values():
         if not trace.present:
             print(f"data={trace.name}: there is no {trace.path}, skipped", file=sys.stderr)
     if not present:
         raise ArgumentError("traces: none is there; set trace_dir, or use data=embedded")
-    count = _QUICK_STEPS if quick else num_steps
-    places = [
-        replace(topology, barrier=barrier)
-        for topology in topologies.values()
-        for barrier in (barriers or [topology.barrier])
-    ]
     ratios: dict[_Key, _FLOAT] = {}
     times: dict[_Key, _FLOAT] = {}
+    over: dict[_Key, int] = {}
     for trace in tqdm(present, desc=name, unit="trace", disable=None):
         costs, left_out = trace_costs(trace, cost)
         if left_out:
             print(f"data={trace.name}: {left_out} samples the model cannot take", file=sys.stderr)
-        for topology in places:
-            steps = _steps(costs, topology, samples_per_rank, count, seed)
+        for place in places:
+            topology = place.topology
+            steps = steps_of(costs, topology, samples_per_rank, place.num_steps, seed)
             for planner in planners.values():
-                key = (trace.name, planner.name, str(topology), topology.barrier)
-                times[key], bounds = _times_and_bounds(planner, costs, topology, steps)
+                key = (trace.name, planner.name, str(topology), place.barrier)
+                times[key], bounds, over[key] = _times_and_bounds(planner, costs, topology, steps)
                 ratios[key] = times[key] / bounds
-    return [*_records(name, ratios), *_speedups(name, times), *_means(name, ratios)]
+    return [
+        *_records(name, ratios), *_speedups(name, times), *_means(name, ratios), *_over(name, over)
+    ]  # fmt: skip
 
 
-def _steps(
+def steps_of(
     costs: Costs, topology: Topology, samples_per_rank: int, num_steps: int, seed: int
 ) -> list[NDArray[np.int64]]:
-    """Ids of the first steps of as many epochs as are needed."""
+    """Ids of the first steps of as many epochs as are needed, of samples within the limits."""
+    over = oversize_ids(costs, topology, "drop", sample_ids=np.arange(len(costs)))
+    fitting = np.setdiff1d(np.arange(len(costs)), over)
     planner = EpochPlanner(
-        costs, topology, global_batch_size=samples_per_rank * topology.dp_size, seed=seed
+        costs.select(fitting),
+        topology,
+        global_batch_size=samples_per_rank * topology.dp_size,
+        seed=seed,
     )
     places = [divmod(index, planner.num_steps) for index in range(num_steps)]
-    return [planner.step_ids(epoch, step)[0] for epoch, step in places]
+    return [fitting[planner.step_ids(epoch, step)[0]] for epoch, step in places]
 
 
 def _times_and_bounds(
     planner: PlannerChoice, costs: Costs, topology: Topology, steps: Sequence[NDArray[np.int64]]
-) -> tuple[_FLOAT, _FLOAT]:
-    """Simulated time of each step, and its lower bound."""
-    times, bounds = np.empty(len(steps)), np.empty(len(steps))
+) -> tuple[_FLOAT, _FLOAT, int]:
+    """Simulated time of each step, its lower bound, and how many steps break a limit."""
+    times, bounds, over = np.empty(len(steps)), np.empty(len(steps)), 0
     for index, ids in enumerate(steps):
         plan = planner(costs, topology, ids)
         _check_same_samples(plan, ids)
         times[index] = step_times(plan, costs)[0]
         bounds[index] = plan.certificates[0].lower_bound
-    return times, bounds
+        try:
+            plan.check(costs)
+        except PlanError:
+            over += 1
+    return times, bounds, over
 
 
 def _check_same_samples(plan: Plan, ids: NDArray[np.int64]) -> None:
@@ -159,4 +211,16 @@ def _means(name: str, ratios: Mapping[_Key, _FLOAT]) -> list[Record]:
             n=len(values),
         )
         for (planner, topology, barrier), values in logs.items()
+    ]  # fmt: skip
+
+
+def _over(name: str, over: Mapping[_Key, int]) -> list[Record]:
+    """Steps in which a planner breaks a limit, where it does."""
+    return [
+        Record(
+            experiment=name, data=data, planner=planner, topology=topology, barrier=barrier,
+            metric="steps_over_limit", value=float(count), unit="steps", n=count,
+        )
+        for (data, planner, topology, barrier), count in over.items()
+        if count
     ]  # fmt: skip

@@ -1,6 +1,9 @@
 """Step time of every baseline beside ours; the quick form takes some of the traces."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
 
 from balancer.cost import CostFunction
 from balancer.topology import Barrier, Topology
@@ -44,7 +47,7 @@ def measure_zoo(
         quick: Whether to run the quick form.
     """
     chosen = {key: trace for key, trace in traces.items() if not quick or key in quick_traces}
-    return measure_step_time(
+    records = measure_step_time(
         name=name,
         traces=chosen,
         cost=cost,
@@ -56,3 +59,28 @@ def measure_zoo(
         seed=seed,
         quick=False,
     )
+    return [*records, *_best_rivals(records)]
+
+
+def _best_rivals(records: Sequence[Record]) -> list[Record]:
+    """Speedup over the best rival of each trace: `speedup_vs_best`; its mean and least over traces.
+
+    A mean over traces is geometric. `n` of a trace's record is its steps, else traces.
+    """
+    speedups: dict[tuple[str, str], dict[str, list[Record]]] = {}
+    for record in records:
+        if record.metric.startswith("speedup_vs_"):
+            of_place = speedups.setdefault((record.topology, record.barrier), {})
+            of_place.setdefault(record.data, []).append(record)
+    found = []
+    for of_place in speedups.values():
+        best = [min(rivals, key=lambda each: each.value) for rivals in of_place.values()]
+        found += [replace(each, metric="speedup_vs_best") for each in best]
+        values = np.array([each.value for each in best])
+        numbers = {"speedup_vs_best": np.exp(np.log(values).mean())}
+        numbers["speedup_vs_best_worst"] = values.min()
+        found += [
+            replace(best[0], data="all", metric=metric, value=float(value), n=len(best))
+            for metric, value in numbers.items()
+        ]
+    return found

@@ -32,3 +32,18 @@ def _zoo(*, quick: bool) -> list[Record]:
 def test_the_quick_form_takes_the_named_traces_and_fewer_steps() -> None:
     assert {(r.data, r.n) for r in _zoo(quick=True)} == {("two", 1)}
     assert {(r.data, r.n) for r in _zoo(quick=False) if r.data != "all"} == {("one", 2), ("two", 2)}
+
+
+def test_the_best_rival_of_each_trace_and_the_mean_over_traces() -> None:
+    """The speedup over the best rival is the least of a trace's, and its mean is geometric."""
+    records = _zoo(quick=False)
+    best = {r.data: r.value for r in records if r.metric == "speedup_vs_best"}
+    least = {
+        data: min(
+            r.value for r in records if r.data == data and r.metric.startswith("speedup_vs_a")
+        )
+        for data in ("one", "two")
+    }
+    assert best["one"] == least["one"]
+    assert best["two"] == least["two"]
+    assert abs(best["all"] ** 2 - best["one"] * best["two"]) < 1e-9

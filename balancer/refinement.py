@@ -12,9 +12,11 @@ from balancer.topology import Topology
 
 __all__ = ["refined"]
 
-_ROUND = 3_000_000
-"""Proposals of one annealing: long enough for it to settle in a step of some thousand samples.
-Several of them, each from the best so far, find more than a longer one does."""
+_ROUND_OF_ITEM = 1_500
+"""Proposals of one annealing for each sample: long enough for it to settle. Several of them, each
+from the best so far, find more than a longer one does."""
+
+_LONGEST_ROUND = 3_000_000
 
 
 def refined(
@@ -40,10 +42,10 @@ def refined(
         return ranks, None if cover is None else cover.kernel(cells)
 
     value = int(refine(*step, problem.budget.exchanges, *covered()))
-    round_number = 0
+    round_number, longest = 0, min(_ROUND_OF_ITEM * problem.num_items, _LONGEST_ROUND)
     while left >= problem.num_items and value > goal:
         round_number += 1
-        warmth, proposals = min(value >> 8, (value - goal) >> 2), min(left, _ROUND)
+        warmth, proposals = min(value >> 8, (value - goal) >> 2), min(left, longest)
         value = int(anneal(*step, proposals, warmth, round_number, annealing_chances(), *covered()))
         left -= proposals
     if round_number and value > goal:

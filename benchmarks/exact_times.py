@@ -24,13 +24,15 @@ def all_times(cells: NDArray[np.int8], costs: Costs, topology: Topology) -> _FLO
     if topology.rank_speeds:
         held = held / np.asarray(topology.rank_speeds, np.float64)[:, None]
     if topology.barrier == "step":
-        return held.sum(axis=(1, 3)).max(axis=1)
+        times = held.sum(axis=(1, 3)).max(axis=1)
+        return np.asarray(times, np.float64)
     if topology.barrier == "microbatch":
         if topology.modules == "summed":
             held = held.sum(axis=3, keepdims=True)
-        return held.max(axis=2).sum(axis=(1, 2))
+        times = held.max(axis=2).sum(axis=(1, 2))
+        return np.asarray(times, np.float64)
     ranks = [_pipeline(held[:, :, rank], topology) for rank in range(dp_size)]
-    return np.max(ranks, axis=0)
+    return np.asarray(np.max(ranks, axis=0), np.float64)
 
 
 def _pipeline(held: _FLOAT, topology: Topology) -> _FLOAT:
@@ -58,7 +60,7 @@ def _pipeline(held: _FLOAT, topology: Topology) -> _FLOAT:
                 start = clock[p] if first else np.maximum(clock[p], ended[waited])
                 clock[p] = ended[kind, p, j] = start + times[kind][:, j]
                 lane.pop(0)
-    return np.max(clock, axis=0)
+    return np.asarray(np.max(clock, axis=0), np.float64)
 
 
 def _lane(ahead: int, slots: int) -> list[tuple[str, int]]:

@@ -6,26 +6,14 @@ from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
 TABLE = (Path(__file__).parent / "README.md").read_text()
-CASES_OF_EACH_LETTER = {
-    "A": 10,
-    "B": 11,
-    "C": 8,
-    "D": 9,
-    "E": 11,
-    "F": 8,
-    "G": 7,
-    "H": 11,
-    "I": 9,
-    "J": 6,
-    "K": 13,
-    "L": 6,
-    "M": 6,
-}
+LETTERS = "ABCDEFGHIJKLM"
+CASES_OF_EACH_LETTER = (10, 11, 8, 9, 11, 8, 7, 11, 9, 6, 13, 6, 6)
 
 
 def test_every_case_has_one_row_in_order() -> None:
     """The rows are A1 ... M6, each once."""
-    expected = [f"{letter}{k + 1}" for letter, n in CASES_OF_EACH_LETTER.items() for k in range(n)]
+    counts = zip(LETTERS, CASES_OF_EACH_LETTER, strict=True)
+    expected = [f"{letter}{k + 1}" for letter, n in counts for k in range(n)]
     assert len(expected) == 115
     assert re.findall(r"^\| ([A-M]\d+) \|", TABLE, re.MULTILINE) == expected
 

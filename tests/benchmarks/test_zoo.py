@@ -30,7 +30,7 @@ def _zoo(*, quick: bool) -> list[Record]:
 
 
 def test_the_quick_form_takes_the_named_traces_and_fewer_steps() -> None:
-    assert {(r.data, r.n) for r in _zoo(quick=True)} == {("two", 1)}
+    assert {(r.data, r.n) for r in _zoo(quick=True) if r.data != "all"} == {("two", 1)}
     assert {(r.data, r.n) for r in _zoo(quick=False) if r.data != "all"} == {("one", 2), ("two", 2)}
 
 

@@ -19,6 +19,7 @@ from loaders.ahead import made_ahead
 from loaders.microbatch import Microbatch
 from loaders.planned_steps import StepMaker
 from loaders.progress import Position, Progress
+from loaders.rebuilding import refuse_rebuilding
 from loaders.skipping import begun_for_nothing, refuse_second_skip
 from loaders.state import OnTopologyChange, load_state, save_state, whole
 
@@ -49,6 +50,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
             does: `"error"`, or `"replan"`, which delivers every sample that is left of the epoch
             once under the new ones, from the begin of the step on that was not whole. Without a
             change a state goes on in the middle of a step.
+        batch_size: Refused, like `drop_last`: the plan has them. Lightning gives them, with a
+            sampler as `planner`, where it wants to share out the samples itself.
 
     Attributes:
         planner: Plans the steps.
@@ -60,7 +63,8 @@ class BalancedBatchSampler(Sampler[list[int]]):
         maker: Makes the microbatches of a step and counts the seconds.
 
     Raises:
-        ArgumentError: `dp_rank` is outside the planner's topology.
+        ArgumentError: `dp_rank` is outside the planner's topology, or a framework builds the
+            sampler anew.
 
     Example:
         >>> from balancer.cost import Costs
@@ -81,7 +85,10 @@ class BalancedBatchSampler(Sampler[list[int]]):
         *,
         dp_rank: int | None = None,
         on_topology_change: OnTopologyChange = "error",
+        batch_size: None = None,
+        drop_last: None = None,
     ) -> None:
+        refuse_rebuilding(planner, batch_size=batch_size, drop_last=drop_last)
         check_choice("on_topology_change", on_topology_change, get_args(OnTopologyChange))
         dp_size = planner.topology.dp_size
         if dp_rank is not None:

@@ -2,14 +2,21 @@
 
 import itertools
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import loaders
 from balancer.errors import ArgumentError
 from loaders.megatron import MegatronBatchSampler
 from tests.loaders.planning import make_planner
 from tests.loaders.test_recipes import program
+
+
+def recipes() -> str:
+    """All recipes."""
+    return (Path(loaders.__file__).parent / "RECIPES.md").read_text()
 
 
 def run(title: str) -> dict[str, Any]:
@@ -31,7 +38,7 @@ def test_torchdata_goes_on_in_the_middle_of_a_step():
 
 
 def test_megatron_goes_on_from_consumed_samples():
-    """Two ranks resumed after 4 of 3 steps an epoch get the ids of the 5th and on; each once an epoch."""
+    """Resumed after 4 steps, two ranks get those of steps 5 and 6; an epoch has each id once."""
     make_loader = run("Megatron-LM")["external_loader"]
     numbers = {"micro_batch_size": 4, "global_batch_size": 16, "data_parallel_size": 2}
 
@@ -66,3 +73,19 @@ def test_megatron_numbers_that_are_not_the_plan_s_are_refused(change, message):
     numbers |= {"data_parallel_rank": 0, "data_parallel_size": 2}
     with pytest.raises(ArgumentError, match=re.escape(message)):
         MegatronBatchSampler(make_planner(), **(numbers | change))
+
+
+@pytest.mark.parametrize("start_method", ["forkserver", "spawn"])
+def test_case_k7_hydra_builds_a_loader_that_workers_can_be_sent(
+    start_method, tmp_path, monkeypatch
+):
+    """Each sample once, in 3 steps of 2 microbatches, read by workers that inherit nothing."""
+    section = recipes().split("## Hydra", maxsplit=1)[1]
+    written = section.split("```yaml\n", maxsplit=1)[1].split("```", maxsplit=1)[0]
+    assert "multiprocessing_context: forkserver" in written
+    (tmp_path / "loader.yaml").write_text(written.replace("forkserver", start_method))
+    monkeypatch.chdir(tmp_path)
+    names = run("Hydra")
+    assert names["loader"].multiprocessing_context == start_method
+    assert len(names["ids"]) == len(names["loader"]) == 6
+    assert sorted(i for ids in names["ids"] for i in ids) == list(range(24))

@@ -1,7 +1,7 @@
 """ParquetDataset: rows of Parquet files as a map-style dataset."""
 
 import os
-from collections import OrderedDict
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from os import PathLike
 from typing import Any
@@ -14,6 +14,7 @@ from balancer.errors import ArgumentError
 from balancer.samples import SampleTable
 from balancer.sizing.tables import SizeColumns, table_from_parquet
 from balancer.topology import check_count
+from loaders.sources.byte_cache import ByteCache
 
 __all__ = ["ParquetDataset"]
 
@@ -23,8 +24,9 @@ class ParquetDataset(Dataset[Any]):
 
     Lists of numbers become numpy arrays, all else plain Python values. A microbatch reads each row
     group it needs once, and row groups stay in memory up to `cache_bytes` a process: write small
-    row groups (some hundred rows) where access is shuffled. Files are opened by the process that
-    reads them, so it may be sent to workers under any start method.
+    row groups (some hundred rows) where access is shuffled. Threads share them, and one that asks
+    for a row group while another reads it waits for that one. Files are opened by the thread that
+    reads them, so it may be used in threads and sent to processes under any start method.
 
     Args:
         paths: One file, or several whose rows follow each other in the given order.
@@ -72,13 +74,13 @@ class ParquetDataset(Dataset[Any]):
 
     def _forget(self) -> None:
         """Start without open files, rows or sizes in memory."""
-        self._process = os.getpid()
-        self._files: dict[int, Any] = {}
-        self._cache: OrderedDict[int, Any] = OrderedDict()
+        self._opened = threading.local()
+        self._cache = ByteCache(max_bytes=self.cache_bytes)
         self._sizes: SampleTable | None = None
+        self._process = os.getpid()  # last: another thread may look at it meanwhile
 
     def __getstate__(self) -> dict[str, Any]:
-        kept = ("_process", "_files", "_cache", "_sizes")
+        kept = ("_process", "_opened", "_cache", "_sizes")
         return {name: value for name, value in vars(self).items() if name not in kept}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -154,23 +156,22 @@ class ParquetDataset(Dataset[Any]):
         """Arrow table of one row group, from the cache where it is there."""
         if os.getpid() != self._process:  # forked: open files of its own
             self._forget()
-        if group in self._cache:
-            self._cache.move_to_end(group)
-            return self._cache[group]
+        return self._cache.get(group, lambda: self._read_from_file(group), _num_bytes)
+
+    def _read_from_file(self, group: int) -> Any:
+        """Arrow table of one row group; a reader of Parquet serves one thread at a time."""
         index = self._group_files[group]
-        if index not in self._files:
-            self._files[index] = self._open(index)
+        files: dict[int, Any] = vars(self._opened).setdefault("files", {})
+        if index not in files:
+            files[index] = self._open(index)
         columns = None if self.columns is None else list(self.columns)
-        table = self._files[index].read_row_group(
+        return files[index].read_row_group(
             self._group_numbers[group], columns=columns, use_threads=False
         )
-        self._cache[group] = table
-        while len(self._cache) > 1 and self._cached_bytes() > self.cache_bytes:
-            self._cache.popitem(last=False)
-        return table
 
-    def _cached_bytes(self) -> int:
-        return sum(table.nbytes for table in self._cache.values())
+
+def _num_bytes(table: Any) -> int:
+    return int(table.nbytes)
 
 
 def _dicts(table: Any) -> Iterator[dict[str, Any]]:

@@ -1,14 +1,18 @@
 """The programs of loaders/RECIPES.md that run in one process, as they are written there."""
 
+import copy
 import itertools
 import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+import transformers
 
 import loaders
 from balancer.errors import ArgumentError
+from loaders.loss import step_loss, token_losses
 from loaders.megatron import MegatronBatchSampler
 from tests.loaders.planning import make_planner
 from tests.loaders.test_recipes import program
@@ -89,3 +93,38 @@ def test_case_k7_hydra_builds_a_loader_that_workers_can_be_sent(
     assert names["loader"].multiprocessing_context == start_method
     assert len(names["ids"]) == len(names["loader"]) == 6
     assert sorted(i for ids in names["ids"] for i in ids) == list(range(24))
+
+
+def test_case_j6_hugging_face_trainer(tmp_path, monkeypatch):
+    """The Trainer's weights are those of a loop with `loss_scale`, also resumed mid-epoch."""
+    monkeypatch.chdir(tmp_path)
+    names = run("Hugging Face Trainer")
+    trained = copy.deepcopy(names["model"].state_dict())
+
+    model = fresh_llama(names["model"].config)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loader = names["trainer"].get_train_dataloader()
+    assert len(loader) == 6
+    for step in itertools.islice(itertools.chain(loader.steps(), loader.steps()), 5):
+        for batch in step:
+            inputs = {name: batch[name] for name in ("input_ids", "position_ids")}
+            logits = model(**inputs, use_cache=False).logits
+            lengths = batch["cu_seqlens"].diff().tolist()
+            alone = [model(ids).logits for ids in batch["input_ids"].split(lengths, dim=1)]
+            torch.testing.assert_close(torch.cat(alone, dim=1), logits, rtol=1e-4, atol=1e-5)
+            step_loss(token_losses(logits, batch["labels"]), batch).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    torch.testing.assert_close(model.state_dict(), trained, rtol=1e-5, atol=1e-6)
+
+    resumed = names["BalancedTrainer"](
+        fresh_llama(model.config), names["arguments"], train_dataset=names["dataset"]
+    )
+    resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoints" / "checkpoint-4"))
+    torch.testing.assert_close(resumed.model.state_dict(), trained, rtol=1e-5, atol=1e-6)
+
+
+def fresh_llama(config: Any) -> Any:
+    """The recipe's model before training."""
+    torch.manual_seed(0)
+    return transformers.LlamaForCausalLM(config)

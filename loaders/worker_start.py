@@ -8,7 +8,7 @@ import numba
 import torch
 from numba.np.ufunc import parallel as numba_threads
 
-__all__ = ["WorkerStart"]
+__all__ = ["WorkerStart", "limit_threads"]
 
 
 class WorkerStart:
@@ -29,10 +29,16 @@ class WorkerStart:
     def __call__(self, worker_id: int) -> None:
         """Runs in worker `worker_id`."""
         gc.freeze()
-        if not numba_threads._backend_init_process_lock:
-            # Numba's own is a named semaphore, which a worker that is killed leaves behind.
-            numba_threads._backend_init_process_lock = threading.RLock()
-        numba.set_num_threads(1)  # first: it starts OpenMP, which gives torch all cores again
-        torch.set_num_threads(1)
+        limit_threads(1)
         if self.worker_init_fn is not None:
             self.worker_init_fn(worker_id)
+
+
+def limit_threads(threads: int) -> None:
+    """Let torch and numba keep so many threads busy in this worker process."""
+    if not numba_threads._backend_init_process_lock:
+        # Numba's own is a named semaphore, which a worker that is killed leaves behind.
+        numba_threads._backend_init_process_lock = threading.RLock()
+    # Numba first: it starts OpenMP, which gives torch all cores again.
+    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
+    torch.set_num_threads(threads)

@@ -1,6 +1,8 @@
 """ProcessWorker: a stage's function in a process of its own."""
 
+import gc
 import multiprocessing
+import os
 import pickle
 import signal
 import threading
@@ -12,10 +14,14 @@ from typing import Any
 from loaders.stages.errors import WorkerDied
 from loaders.stages.stage import Stage, StartMethod
 from loaders.stages.transfer import receive, send
+from loaders.worker_start import limit_threads
 
 __all__ = ["ProcessWorker"]
 
 _READY = "ready"
+# A process that is forked while another worker's pipe is being made would hold its far end open,
+# and the death of that worker would not be noticed.
+_STARTING = threading.Lock()
 
 
 class ProcessWorker:
@@ -126,16 +132,17 @@ class ProcessWorker:
         self.restarts += 1
 
     def _start(self) -> None:
-        self._connection, theirs = self._context.Pipe()
         self._is_ready = False
-        self._process = self._context.Process(
-            target=_serve,
-            args=(theirs, self._stage.work, max(self._stage.threads, 1)),
-            name=f"stage-{self._stage.name}",
-            daemon=True,
-        )
-        self._process.start()
-        theirs.close()
+        with _STARTING:
+            self._connection, theirs = self._context.Pipe()
+            self._process = self._context.Process(
+                target=_serve,
+                args=(theirs, self._stage.work, max(self._stage.threads, 1)),
+                name=f"stage-{self._stage.name}",
+                daemon=True,
+            )
+            self._process.start()
+            theirs.close()
 
     def _exit_code(self) -> int | None:
         self._process.join(5)
@@ -159,27 +166,51 @@ def _serve(connection: "Connection[Any, Any]", work: Callable[[Any], Any], threa
     """Life of the worker process: calls until the other side is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the training process's to handle
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _limit_threads(threads)
-    parent = multiprocessing.parent_process()
-    sentinels = [] if parent is None else [parent.sentinel]
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    gc.freeze()  # collections of garbage would copy the memory that a forked process shares
+    limit_threads(threads)
     try:
         send(connection, _READY)
-        while connection in wait([connection, *sentinels]):
+        while True:
             _answer(connection, work)
     except (EOFError, ConnectionError):
         return
 
 
-def _answer(connection: "Connection[Any, Any]", work: Callable[[Any], Any]) -> None:
-    argument = receive(connection)
+def _end_with_parent() -> None:
+    """End this process once its parent has, also in the middle of a call.
+
+    The parent's sentinel is a pipe that processes forked later hold open too, a descriptor of the
+    process is not. Linux can send a signal instead (`PR_SET_PDEATHSIG`), but already when the
+    thread that started this process ends.
+    """
+    parent = multiprocessing.parent_process()
+    if parent is None or parent.pid is None:
+        return
     try:
-        answer = ("returned", work(argument), "")
-        del argument
+        parent_ends = os.pidfd_open(parent.pid)
+    except OSError:  # it has ended already, or the kernel has no such descriptors
+        parent_ends = parent.sentinel
+    wait([parent_ends])
+    os._exit(1)
+
+
+def _answer(connection: "Connection[Any, Any]", work: Callable[[Any], Any]) -> None:
+    answer = _outcome(work, receive(connection))
+    try:
         send(connection, answer)
-    except (EOFError, ConnectionError):
+    except ConnectionError:
         raise
-    except BaseException as error:
+    except BaseException as error:  # it cannot be pickled
         send(connection, ("raised", _travelling(error), traceback.format_exc()))
+
+
+def _outcome(work: Callable[[Any], Any], argument: Any) -> tuple[str, Any, str]:
+    """What the function returns or raises; its EOFError is not one of the pipe's."""
+    try:
+        return "returned", work(argument), ""
+    except BaseException as error:
+        return "raised", _travelling(error), traceback.format_exc()
 
 
 def _travelling(error: BaseException) -> BaseException:
@@ -190,11 +221,3 @@ def _travelling(error: BaseException) -> BaseException:
     except Exception:
         pass
     return RuntimeError(f"{type(error).__name__}: {error}")
-
-
-def _limit_threads(threads: int) -> None:
-    import numba
-    import torch
-
-    numba.set_num_threads(min(threads, numba.config.NUMBA_NUM_THREADS))
-    torch.set_num_threads(threads)  # after numba, which gives torch all cores again

@@ -1,5 +1,10 @@
 """Recipes of Lightning, accelerate and FSDP2 run as written; what they do to our parts."""
 
+import re
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.data import _update_dataloader
@@ -8,6 +13,22 @@ from torch.utils.data import DataLoader, DistributedSampler
 from balancer.errors import ArgumentError
 from loaders.sampler import BalancedBatchSampler
 from tests.loaders.planning import make_planner
+from tests.loaders.test_recipes import program
+
+EQUAL = ["rank 0: 6 microbatches", "rank 1: 6 microbatches"]
+
+
+def microbatches_of_two_ranks(title: str, folder: Path) -> list[str]:
+    """What the two ranks of a recipe print of their number of microbatches."""
+    path = folder / "recipe.py"
+    path.write_text(program(title))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    done = subprocess.run(
+        [*torchrun, "--nproc-per-node", "2", str(path)],
+        cwd=folder, capture_output=True, text=True, timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return sorted(re.findall(r"rank \d: \d+ microbatches", done.stdout))
 
 
 @pytest.mark.parametrize("stage", [RunningStage.TRAINING, RunningStage.PREDICTING])
@@ -24,3 +45,9 @@ def test_case_j3_lightning_cannot_build_the_sampler_anew_and_hears_why(stage):
 def test_case_j3_what_the_plan_has_is_refused(given):
     with pytest.raises(ArgumentError, match="global_batch_size and tail"):
         BalancedBatchSampler(make_planner(), **given)
+
+
+@pytest.mark.dist
+def test_case_j3_j6_lightning(tmp_path):
+    """Two ranks run 3 steps of 2; resumed from a checkpoint after 2 steps they run the third."""
+    assert microbatches_of_two_ranks("Lightning", tmp_path) == EQUAL

@@ -21,11 +21,13 @@ from loaders.loader import BalancedDataLoader
 from loaders.loss import sample_losses, step_loss, token_losses
 from loaders.microbatch import Microbatch, MicrobatchFacts, SampleFailure, SampleList
 from loaders.parquet import ParquetDataset
+from loaders.prefetch import on_device
 from loaders.rank import discover_rank
 from loaders.reading import MicrobatchDataset
 from loaders.rebalance import rebalance
 from loaders.sample_errors import SampleReadError
 from loaders.sampler import BalancedBatchSampler
+from loaders.sources import FolderDataset, TarDataset, decode_image
 from loaders.step import Step
 from loaders.step_log import StepLog, TensorBoardLog
 from loaders.stream import StreamLoader
@@ -34,6 +36,7 @@ from loaders.uniform import padding_fraction
 __all__ = [
     "BalancedBatchSampler",
     "BalancedDataLoader",
+    "FolderDataset",
     "Microbatch",
     "MicrobatchDataset",
     "MicrobatchFacts",
@@ -46,8 +49,11 @@ __all__ = [
     "Step",
     "StepLog",
     "StreamLoader",
+    "TarDataset",
     "TensorBoardLog",
+    "decode_image",
     "discover_rank",
+    "on_device",
     "padding_fraction",
     "rebalance",
     "sample_losses",

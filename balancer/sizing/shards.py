@@ -18,7 +18,7 @@ from balancer.samples import SampleTable
 from balancer.sizing.columns import GrowingColumns, joined_tables
 from balancer.sizing.sample_size import SampleSize
 
-__all__ = ["OnShardError", "table_from_tar"]
+__all__ = ["OnShardError", "check_end", "table_from_tar"]
 
 OnShardError = Literal["raise", "skip"]
 _TEXTS = (".txt", ".caption", ".text")
@@ -106,12 +106,25 @@ def _read_shard(
                     faults.append(sample.fault)
                 else:
                     columns.append(sample.size(count_tokens))
+            check_end(tar)
     except (tarfile.TarError, EOFError) as error:
         raise SampleError(
             f"paths: the shard {shard} is corrupt or cut short ({error}) after {len(columns)} "
             "whole samples; write it again, or leave it out"
         ) from error
     return columns.table(), faults
+
+
+def check_end(tar: tarfile.TarFile) -> None:
+    """Refuse a damaged header, which the standard library takes for the end of the file.
+
+    Raises:
+        tarfile.ReadError: There is something where the members end.
+    """
+    file: Any = tar.fileobj
+    file.seek(tar.offset)
+    if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
+        raise tarfile.ReadError(f"no readable header at byte {tar.offset}")
 
 
 def _grouped(tar: tarfile.TarFile) -> Iterator[tuple[str, list[tarfile.TarInfo]]]:

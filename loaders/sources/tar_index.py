@@ -6,12 +6,12 @@ import re
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from balancer.errors import ArgumentError, SampleError
+from balancer.sizing.shards import check_end
 
 __all__ = ["TarIndex", "index_of"]
 
@@ -128,7 +128,7 @@ def _members(tar: tarfile.TarFile, shard: str) -> TarIndex:
         sizes.append(member.size)
         names += f"{key}.{extension}".encode()
         name_ends.append(len(names))
-    _check_end(tar)
+    check_end(tar)
     return TarIndex(
         starts=np.array([*starts, len(offsets)], np.int64),
         offsets=np.array(offsets, np.int64),
@@ -136,14 +136,6 @@ def _members(tar: tarfile.TarFile, shard: str) -> TarIndex:
         names=np.frombuffer(bytes(names), np.uint8),
         name_ends=np.array(name_ends, np.int64),
     )
-
-
-def _check_end(tar: tarfile.TarFile) -> None:
-    """Refuse a damaged header, which the standard library takes for the end of the file."""
-    file: Any = tar.fileobj
-    file.seek(tar.offset)
-    if file.read(tarfile.BLOCKSIZE).strip(b"\0"):
-        raise tarfile.ReadError(f"no readable header at byte {tar.offset}")
 
 
 def _split(name: str) -> tuple[str, str]:

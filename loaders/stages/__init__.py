@@ -11,18 +11,27 @@ plan as a state machine without threads or a clock; `engine` drives it with thre
 `timeline` say where time went; `autoscale` says how many workers a stage should have.
 """
 
+from loaders.stages.allotment import StageLimits
+from loaders.stages.autoscale import Autoscaler
+from loaders.stages.autoscaled import autoscaled
 from loaders.stages.errors import StageError, WorkerDied
 from loaders.stages.pipeline import StagePipeline
 from loaders.stages.stage import Stage
 from loaders.stages.statistics import Call, StageStatistics, StepWait, summary
+from loaders.stages.timeline import plot_timeline, write_trace
 
 __all__ = [
+    "Autoscaler",
     "Call",
     "Stage",
     "StageError",
+    "StageLimits",
     "StagePipeline",
     "StageStatistics",
     "StepWait",
     "WorkerDied",
+    "autoscaled",
+    "plot_timeline",
     "summary",
+    "write_trace",
 ]

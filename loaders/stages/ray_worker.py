@@ -1,11 +1,14 @@
 """RayWorker: a stage's function in an actor of a Ray cluster."""
 
+import pickle
 import threading
 from typing import Any
 
 from balancer.errors import ArgumentError
 from loaders.stages.errors import WorkerDied
 from loaders.stages.stage import Stage
+from loaders.stages.transfer import packed
+from loaders.worker_start import limit_threads
 
 __all__ = ["RayWorker"]
 
@@ -69,7 +72,8 @@ class RayWorker:
         """What the function returns, or a `_Died`."""
         errors = self._ray.exceptions
         try:
-            return self._ray.get(self._actor.call.remote(argument), timeout=self._stage.timeout)
+            result = self._actor.call.remote(argument)
+            return pickle.loads(self._ray.get(result, timeout=self._stage.timeout))
         except errors.GetTimeoutError:
             self._restart()
             raise TimeoutError(
@@ -116,10 +120,8 @@ class _Caller:
     """The actor."""
 
     def __init__(self, work: Any, threads: int) -> None:
-        import torch
-
-        torch.set_num_threads(threads)
+        limit_threads(threads)
         self._work = work
 
-    def call(self, argument: Any) -> Any:
-        return self._work(argument)
+    def call(self, argument: Any) -> bytes:
+        return packed(self._work(argument))  # in Ray's store arrays would be read-only

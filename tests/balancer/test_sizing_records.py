@@ -136,6 +136,17 @@ def test_texts_that_cannot_be_counted_and_torn_shards_are_told(tmp_path: Path) -
         table_from_tar(shard, count_tokens=len, progress=False)
 
 
+def test_a_damaged_header_is_not_taken_for_the_end_of_the_shard(tmp_path: Path) -> None:
+    """Every byte of a header matters: samples behind a damaged one are never lost silently."""
+    shard = _shard(tmp_path / "0.tar", _MEMBERS)
+    data = bytearray(shard.read_bytes())
+    second = data.find(list(_MEMBERS)[3].encode())
+    data[second + 148] ^= 1  # its checksum
+    shard.write_bytes(bytes(data))
+    with pytest.raises(SampleError, match=r"0\.tar is corrupt or cut short \(no readable header"):
+        table_from_tar(shard, count_tokens=len, progress=False)
+
+
 # Hugging Face datasets.
 
 

@@ -42,8 +42,9 @@ def test_microbatches_are_those_of_threads_though_an_actor_is_killed(cluster, tm
     died = tmp_path / "died"
     read = [Stage(name="read", work=Read(died), kind="ray", workers=2, threads=1)]
     with StagePipeline(read, look_ahead=4) as pipeline:
-        got = [[int(row[0]) for row in rows] for _, rows in pipeline(microbatches)]
-        assert got == microbatches
+        made = [rows for _, rows in pipeline(microbatches)]
+        assert [[int(row[0]) for row in rows] for rows in made] == microbatches
+        assert all(row.flags.writeable for rows in made for row in rows)
         assert died.exists()
         statistics = pipeline.stats()[1]
         assert (statistics.count, statistics.restarts) == (20, 1)

@@ -128,3 +128,21 @@ def fresh_llama(config: Any) -> Any:
     """The recipe's model before training."""
     torch.manual_seed(0)
     return transformers.LlamaForCausalLM(config)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_deepspeed_batch_sizes_are_those_of_the_plan():
+    """DeepSpeed takes the three numbers, each step has just as many, and a wrong one is refused."""
+    names = run("DeepSpeed")
+    config, loader = names["config"], names["loader"]
+    for step in loader.steps():
+        batches = list(step)
+        assert len(batches) == config["gradient_accumulation_steps"]
+        assert sum(len(batch["sample_ids"]) for batch in batches) == config["train_batch_size"]
+    reason = "deepspeed is no part of the test extra: it is large and builds for CUDA"
+    module = pytest.importorskip("deepspeed.runtime.config", reason=reason)
+    read = module.DeepSpeedConfig(config)
+    assert (read.train_batch_size, read.gradient_accumulation_steps) == (8, 2)
+    assert read.train_micro_batch_size_per_gpu == 4
+    with pytest.raises(AssertionError, match="train_batch_size is not equal"):
+        module.DeepSpeedConfig(config | {"train_batch_size": 1})

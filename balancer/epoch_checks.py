@@ -4,18 +4,22 @@ import numpy as np
 
 from balancer.epoch_order import EpochOrder
 from balancer.errors import ArgumentError, CapacityError, PlanError
+from balancer.groups import check_groups
 from balancer.priced import PricedSamples
 from balancer.topology import Topology, check_count
 
 __all__ = ["check_average_step", "check_enough_samples", "check_step_size"]
 
 
-def check_step_size(topology: Topology, global_batch_size: int | None, window_steps: int) -> None:
-    """Refuse steps with fewer samples than microbatches, or that cannot be filled.
+def check_step_size(
+    costs: PricedSamples, topology: Topology, global_batch_size: int | None, window_steps: int
+) -> None:
+    """Refuse steps with fewer samples than microbatches, or that cannot be filled or limited.
 
     Raises:
         ArgumentError: Naming the arguments.
     """
+    check_groups(costs, topology)
     if global_batch_size is None:
         _check_can_be_filled(topology, window_steps)
         return

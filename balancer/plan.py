@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from balancer.bounds import Certificate
 from balancer.errors import ArgumentError, PlanError
+from balancer.group_check import checked_items
 from balancer.modalities import dummy_amounts
 from balancer.pipeline_check import check_deferred, check_in_flight, tokens_at
 from balancer.plan_check import cell_amounts, check_conservation, check_limits, check_offsets
@@ -239,7 +240,10 @@ class Plan:
             raise PlanError(f"{path} was damaged: its contents do not match its fingerprint")
         return plan
 
-    def check(self, costs: PricedSamples, *, expected_ids: ArrayLike | None = None) -> None:
+    def check(
+        self, costs: PricedSamples, *, expected_ids: ArrayLike | None = None,
+        group_ids: ArrayLike | None = None,
+    ) -> None:  # fmt: skip
         """Prove conservation, the limits, and equal numbers of microbatches.
 
         On pipelines also tokens in flight, where an oversize sample alone counts as `max_tokens`,
@@ -249,6 +253,8 @@ class Plan:
             costs: Costs of the whole dataset, rows by sample id.
             expected_ids: Ids that must be placed once or dropped; when not given, that no id is
                 placed twice is all that is checked of conservation.
+            group_ids: Group of each sample of the dataset, each of which must be in one microbatch;
+                an oversize group may have one to itself.
 
         Raises:
             PlanError: A promise is broken; the message names the first sample or microbatch.
@@ -262,7 +268,9 @@ class Plan:
         )
         check_deferred(self.deferred, self.cell_of_sample(), self.step_slots, self.topology)
         language = np.bincount(self.language_cell_of_sample(), minlength=cells)
-        lone = (np.diff(self.offsets) == 1) & (language == 1)
+        first = checked_items(self.sample_ids, self.cell_of_sample(), group_ids)
+        lone = np.bincount(self.cell_of_sample()[first], minlength=cells) == 1
+        lone &= np.bincount(self.language_cell_of_sample()[first], minlength=cells) == 1
         lone &= np.isin(self.sample_ids[self.offsets[:-1]], self.alone)
         amounts = self.amounts(costs)
         amounts["samples"] = np.maximum(amounts["samples"], language)

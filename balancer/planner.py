@@ -104,7 +104,7 @@ class EpochPlanner:
         check_choice("oversize", oversize, get_args(Oversize))
         check_choice("illegal", illegal, get_args(Illegal))
         check_choice("tail", tail, get_args(Tail))
-        check_step_size(topology, global_batch_size, window_steps)
+        check_step_size(costs, topology, global_batch_size, window_steps)
         self.costs = costs
         self.topology = topology
         self.global_batch_size = global_batch_size

@@ -1,6 +1,6 @@
 """plan_step: places the samples of one step on its ranks and microbatches."""
 
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,15 +11,14 @@ from balancer.effort import Effort, checked_effort
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.kernels.by_cell import order_by_cell
 from balancer.modality_sync import solve_synced
+from balancer.oversize import Oversize, oversize_ids
 from balancer.pipeline_planner import check_fillers, solve_pipelines
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
-from balancer.problem import StepProblem, build_problem, over_all_limits
+from balancer.problem import StepProblem, build_problem
 from balancer.topology import Topology, check_choice
 
 __all__ = ["Oversize", "oversize_ids", "plan_from_assignment", "plan_step"]
-
-Oversize = Literal["error", "drop", "alone"]
 
 
 def plan_step(
@@ -169,44 +168,6 @@ def plan_from_assignment(
         flags=given_flags[problem.position], dropped=np.zeros(0, np.int64),
         alone=np.zeros(0, np.int64), certificate=certificate, epoch=epoch, step=step,
     )  # fmt: skip
-
-
-def oversize_ids(
-    costs: PricedSamples,
-    topology: Topology,
-    oversize: Oversize,
-    *,
-    sample_ids: NDArray[np.int64] | None,
-) -> NDArray[np.int64]:
-    """Ids, ascending, of the samples (all, or those given) that exceed a limit by themselves.
-
-    Raises:
-        CapacityError: There are some and `oversize` is `"error"`.
-    """
-    over = over_all_limits(costs, topology, sample_ids)
-    ids = np.unique(np.concatenate([np.zeros(0, np.int64), *over.values()]))
-    if ids.size and oversize == "error":
-        name, at_fault = next(iter(over.items()))
-        if name == "all at once":
-            raise CapacityError(
-                f"sample {at_fault[0]} keeps all limits of none of the rank_limits; raise those of "
-                'one rank for it, or pass oversize="drop" or "alone"',
-                sample_ids=ids.tolist(),
-            )
-        limits, sizes = topology.limits, getattr(costs.select(at_fault[:1]), name)
-        size, taken = sizes[0], limits.taken(name, sizes)[0]
-        rounded = f" (rounded up to {taken})" if taken != size else ""
-        room = limits.room[name]
-        most = f" (room for {room})" if room != limits.given[name] else ""
-        more = f" (and {ids.size - 1} more are over a limit)" if ids.size > 1 else ""
-        raise CapacityError(
-            f"sample {at_fault[0]} has {size} {name}{rounded}, more than max_{name}="
-            f"{limits.given[name]}{most}{more}; raise max_{name} to "
-            f"{limits.enough(name, np.array([costs.largest(name)]))}, or pass "
-            'oversize="drop" or "alone"',
-            sample_ids=ids.tolist(),
-        )
-    return ids
 
 
 def _checked_ids(

@@ -5,14 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import lightning
 import pytest
 from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.data import _update_dataloader
 from torch.utils.data import DataLoader, DistributedSampler
 
 from balancer.errors import ArgumentError
+from loaders.loader import BalancedDataLoader
 from loaders.sampler import BalancedBatchSampler
-from tests.loaders.planning import make_planner
+from tests.loaders.planning import TextDataset, ids_of, make_planner, text_tokens
 from tests.loaders.test_recipes import program
 
 EQUAL = ["rank 0: 6 microbatches", "rank 1: 6 microbatches"]
@@ -41,6 +43,23 @@ def test_case_j3_lightning_cannot_build_the_sampler_anew_and_hears_why(stage):
         _update_dataloader(loader, theirs, mode=stage)
 
 
+@pytest.mark.parametrize("use_distributed_sampler", [True, False])
+def test_case_j3_lightning_leaves_our_loader_as_it_is(use_distributed_sampler):
+    """On two ranks Lightning's preparation returns our loader itself, under both settings."""
+    data = TextDataset([3, 1, 4, 1])
+    loader = BalancedDataLoader(
+        data, cost_model=text_tokens, batch_size=2, dp_rank=0, dp_size=1, collate_fn=ids_of
+    )
+    trainer = lightning.Trainer(
+        accelerator="cpu", strategy="ddp", devices=2, logger=False, enable_checkpointing=False,
+        use_distributed_sampler=use_distributed_sampler,
+    )  # fmt: skip
+    assert trainer._accelerator_connector.is_distributed
+    prepare = trainer._data_connector._prepare_dataloader
+    for stage in (RunningStage.TRAINING, RunningStage.PREDICTING):
+        assert prepare(loader, shuffle=False, mode=stage) is loader
+
+
 @pytest.mark.parametrize("given", [{"batch_size": 4}, {"drop_last": False}])
 def test_case_j3_what_the_plan_has_is_refused(given):
     with pytest.raises(ArgumentError, match="global_batch_size and tail"):
@@ -51,3 +70,9 @@ def test_case_j3_what_the_plan_has_is_refused(given):
 def test_case_j3_j6_lightning(tmp_path):
     """Two ranks run 3 steps of 2; resumed from a checkpoint after 2 steps they run the third."""
     assert microbatches_of_two_ranks("Lightning", tmp_path) == EQUAL
+
+
+@pytest.mark.dist
+def test_case_j6_accelerate(tmp_path):
+    """Two ranks run 6 microbatches each, and the last two again where 4 are skipped."""
+    assert microbatches_of_two_ranks("accelerate", tmp_path) == EQUAL

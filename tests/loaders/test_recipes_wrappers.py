@@ -76,3 +76,9 @@ def test_case_j3_j6_lightning(tmp_path):
 def test_case_j6_accelerate(tmp_path):
     """Two ranks run 6 microbatches each, and the last two again where 4 are skipped."""
     assert microbatches_of_two_ranks("accelerate", tmp_path) == EQUAL
+
+
+@pytest.mark.dist
+def test_case_j6_plain_torch_fsdp2(tmp_path):
+    """Two ranks end the FSDP2 recipe after the same number of microbatches."""
+    assert microbatches_of_two_ranks("Plain torch: FSDP2", tmp_path) == EQUAL

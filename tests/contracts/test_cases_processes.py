@@ -39,7 +39,22 @@ def test_case_a2_ranks_of_dear_and_cheap_samples_run_equally_many_microbatches(
                 distributed.all_reduce(torch.ones(1))
         return num
 
+    _compile_kernels(tokens)
     assert on_ranks(run, 2, tmp_path) == [expected] * 2
+
+
+def _compile_kernels(tokens: list[int]) -> None:
+    """Plan once in this process, so that those forked from it need not compile."""
+    costs = Costs.from_values(tokens, tokens=tokens)
+    for num_microbatches in (1, 3):
+        topology = Topology(
+            dp_size=2,
+            num_microbatches=num_microbatches,
+            max_microbatches=5,
+            barrier="microbatch",
+            limits=Limits(max_tokens=100),
+        )
+        plan_step(costs, topology)
 
 
 def _microbatches(kind: str, rank: int, tokens: list[int]) -> Any:

@@ -70,7 +70,8 @@ def rank_view(
             "cost_model; allowed: a BalancedBatchSampler, or none and the arguments of the plan"
         )
     for name, value in plan_arguments.items():
-        if value is not defaults[name] and value != defaults[name]:
+        default = defaults[name]
+        if value is not default and (default is None or value != default):  # an array may be given
             raise ArgumentError(
                 f"batch_sampler and {name} are both given; the batch_sampler has its plan: give "
                 f"{name} where it is made"

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from numpy.typing import ArrayLike
 from torch.distributed.device_mesh import DeviceMesh
 from torch.utils.data import IterableDataset, default_collate
 
@@ -82,6 +83,7 @@ class BalancedDataLoader(EpochIteration):
         on_topology_change: What `load_state_dict` does with the state of another topology, other
             limits or options: `"error"`, or `"replan"` what is left of the epoch under the new
             ones, as in `BalancedBatchSampler`.
+        group_ids: Group of each sample, kept together: `BalancedBatchSampler.from_table`.
         batch_sampler: A `BalancedBatchSampler` (rank view) in place of all arguments of the plan.
         sampler: Refused: the plan decides the order.
         collate_fn: Gets the list of a microbatch's samples; torch's `default_collate` when not
@@ -173,6 +175,7 @@ class BalancedDataLoader(EpochIteration):
         dp_size: int | None = None,
         mesh: DeviceMesh | None = None,
         on_topology_change: OnTopologyChange = "error",
+        group_ids: ArrayLike | None = None,
         batch_sampler: BalancedBatchSampler | None = None,
         sampler: None = None,
         collate_fn: Callable[[list[Any]], Any] | None = None,
@@ -227,6 +230,7 @@ class BalancedDataLoader(EpochIteration):
             "dp_size": dp_size,
             "mesh": mesh,
             "on_topology_change": on_topology_change,
+            "group_ids": group_ids,
         }
         if batch_sampler is None:
             batch_sampler = plan_batches(dataset, self.collate_fn, **plan_arguments)

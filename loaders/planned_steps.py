@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.groups import GroupedCosts, expand, sample_costs
 from balancer.plan import Plan
 from balancer.planner import EpochPlanner
 from loaders.microbatch import Microbatch
@@ -36,12 +37,16 @@ class StepMaker:
         """Microbatches of the ranks, those of one index after the other."""
         started = time.perf_counter()
         plan = planner.plan(epoch, step)
+        placed, moved, costs = plan, moved_steps(planner, plan), planner.costs
+        if isinstance(costs, GroupedCosts):
+            placed = expand(plan, costs)
+            moved = None if moved is None else np.repeat(moved, costs.sizes[plan.sample_ids])
         microbatches = step_microbatches(
-            plan,
-            planner.costs,
+            placed,
+            sample_costs(costs),
             dp_ranks=dp_ranks,
             substitutes=self.substitutes,
-            moved_steps=moved_steps(planner, plan),
+            moved_steps=moved,
         )
         made = list(microbatches)
         if not self.steps and 0 in dp_ranks:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from numpy.typing import ArrayLike
 from torch.distributed.device_mesh import DeviceMesh
 
 from balancer.cost import CostFunction
@@ -56,6 +57,7 @@ def plan_batches(
     dp_size: int | None,
     mesh: DeviceMesh | None,
     on_topology_change: OnTopologyChange,
+    group_ids: ArrayLike | None,
 ) -> BalancedBatchSampler:
     """This rank's batch sampler; the arguments are those of `BalancedDataLoader`.
 
@@ -100,6 +102,7 @@ def plan_batches(
         global_batch_size=samples_of_step,
         dp_rank=rank,
         on_topology_change=on_topology_change,
+        group_ids=group_ids,
         seed=seed,
         shuffle=shuffle,
         oversize=oversize,

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, get_args
 
+from numpy.typing import ArrayLike
 from torch.utils.data import Sampler
 
 from balancer.cost import CostFunction, evaluate_costs
 from balancer.effort import Effort
 from balancer.errors import ArgumentError
+from balancer.groups import GroupedCosts
 from balancer.planner import EpochPlanner, Illegal, Tail
+from balancer.priced import PricedSamples
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Topology, check_choice, check_count
@@ -123,10 +126,20 @@ class BalancedBatchSampler(Sampler[list[int]]):
         window_steps: int = 1,
         effort: Effort = "default",
         on_topology_change: OnTopologyChange = "error",
+        group_ids: ArrayLike | None = None,
     ) -> "BalancedBatchSampler":
-        """Sampler from sizes: prices them once and plans with `balancer.planner.EpochPlanner`."""
+        """Sampler from sizes: prices them once and plans with `balancer.planner.EpochPlanner`.
+
+        With `group_ids`, one a sample, samples of a group share a microbatch, and
+        `global_batch_size` (in a loader `batch_size` too) and `max_samples` count groups:
+        `balancer.groups.GroupedCosts`.
+        """
+        costs: PricedSamples = evaluate_costs(cost_model, table)
+        if group_ids is not None:
+            rounded = topology.limits.pad_sample_to
+            costs = GroupedCosts.from_ids(costs, group_ids, pad_sample_to=rounded)
         planner = EpochPlanner(
-            evaluate_costs(cost_model, table),
+            costs,
             topology,
             global_batch_size=global_batch_size,
             seed=seed,

@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, cast
 
+from balancer.groups import sample_costs
 from balancer.priced import PricedSamples
 from loaders.microbatch import MicrobatchFacts, SampleList
 from loaders.sample_errors import OnSampleError
@@ -102,7 +103,7 @@ class StageLoader:
         self._stages = _row(dataset, collate_fn, stages, kind, num_workers, seed, timeout or None)
         self._policy = _Policy(on_sample_error)
         self._options: dict[str, Any] = {
-            "seconds": prep_seconds(batch_sampler.planner.costs),
+            "seconds": prep_seconds(sample_costs(batch_sampler.planner.costs)),
             "look_ahead": look_ahead,
             "max_bytes": max_bytes,
             "order": order,

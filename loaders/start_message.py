@@ -3,6 +3,7 @@
 import logging
 
 from balancer.given_order import given_plan
+from balancer.groups import GroupedCosts
 from balancer.measures import measure_plan
 from balancer.plan import Plan
 from balancer.planner import EpochPlanner
@@ -27,14 +28,17 @@ def log_start(planner: EpochPlanner, plan: Plan) -> None:
     each = planner.microbatches_per_step
     alone = oversize_ids(planner.costs, topology, planner.oversize, sample_ids=None)
     fill = "".join(f", {name} {mean:.0%} full" for name, (mean, _) in ours.fill.items())
+    rows = "groups" if isinstance(planner.costs, GroupedCosts) else "samples"
     _log.info(
-        "evenstep: %d samples -> %d steps of %s microbatches on %d ranks, %d samples a step%s; "
+        "evenstep: %d %s -> %d steps of %s microbatches on %d ranks, %d %s a step%s; "
         "imbalance %.3f (%.3f in the given order); %d dropped, %d alone",
         len(planner.costs),
+        rows,
         steps.end,
         each or f"{topology.num_microbatches} or more",
         topology.dp_size,
         len(plan.sample_ids),
+        rows,
         fill,
         ours.microbatch_imbalance.mean,
         given.microbatch_imbalance.mean,

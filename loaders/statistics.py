@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from balancer.groups import members_of
 from balancer.plan import Flag
 from balancer.planner import EpochPlanner
 from loaders.microbatch import MicrobatchFacts
@@ -154,7 +155,7 @@ class EpochStatistics:
             **self.of_epoch.numbers(),
             "planning_seconds": seconds,
             "planning_seconds_per_step": seconds / max(steps, 1),
-            "dropped": len(planner.dropped(epoch)),
+            "dropped": len(members_of(planner.costs, planner.dropped(epoch))),
         }
 
     def of_step(self, facts: MicrobatchFacts, planner: EpochPlanner) -> dict[str, float]:

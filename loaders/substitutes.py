@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.cost import Costs
+from balancer.errors import ArgumentError
+from balancer.groups import GroupedCosts
 from balancer.planner import EpochPlanner
 from balancer.priced import PricedSamples
 from loaders.microbatch import Substitute
@@ -54,7 +56,16 @@ class Substitutes:
 
     @classmethod
     def of_planner(cls, planner: EpochPlanner) -> "Substitutes":
-        """Substitutes of the samples that a planner places."""
+        """Substitutes of the samples that a planner places.
+
+        Raises:
+            ArgumentError: It places groups, which a sample of another group would break.
+        """
+        if isinstance(planner.costs, GroupedCosts):
+            raise ArgumentError(
+                "on_sample_error lets another sample stand in for one that cannot be read, and "
+                'group_ids keep samples with their own; allowed with groups: "raise"'
+            )
         return cls(planner.costs, left_out=planner.order.left_out)
 
     def of(

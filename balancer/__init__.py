@@ -22,6 +22,7 @@ from balancer.errors import (
 from balancer.flops.cost import FlopsCost
 from balancer.flops.presets import PRESETS, preset
 from balancer.given_order import given_plan
+from balancer.groups import GroupedCosts
 from balancer.pipeline import step_times
 from balancer.plan import Flag, Plan
 from balancer.planner import EpochPlanner, plan_from_assignment, plan_step, plan_window
@@ -53,6 +54,7 @@ __all__ = [
     "EpochPlanner",
     "Flag",
     "FlopsCost",
+    "GroupedCosts",
     "Limits",
     "Plan",
     "PlanError",

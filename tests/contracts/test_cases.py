@@ -13,6 +13,7 @@ from balancer.packing import pack
 from balancer.plan import Flag, Plan
 from balancer.planner import EpochPlanner, plan_step
 from balancer.topology import Limits, Topology
+from tests.naive_packing import first_fit_decreasing
 
 Tail = Literal["drop", "pad", "filler"]
 TAILS = pytest.mark.parametrize("tail", ["drop", "pad", "filler"])
@@ -71,13 +72,16 @@ def test_case_a4_every_tail_has_equal_counts_and_keeps_the_samples_it_promises(t
     assert len(planner.dropped(0)) == (1 if tail == "drop" else 0)
 
 
-def test_case_a8_five_samples_left_are_two_one_one_one() -> None:
-    """The last step has five samples for four ranks of two microbatches; fillers do not count."""
-    planner = _planner(np.ones(13, int), Topology(dp_size=4, num_microbatches=2), 8, tail="filler")
-    plan = planner.plan_epoch(0)
+@pytest.mark.parametrize("num_left", range(1, 8))
+def test_case_a8_a_last_step_is_spread_evenly_over_the_ranks(num_left: int) -> None:
+    """Equal samples on four ranks of two microbatches: five are 2, 1, 1, 1, and not 2, 2, 1, 0."""
+    topology = Topology(dp_size=4, num_microbatches=2)
+    plan = _planner(np.ones(8 + num_left, int), topology, 8, tail="filler").plan_epoch(0)
     flags = [_placed(plan, step=1, dp_rank=rank)[1] for rank in range(4)]
-    assert sorted(np.count_nonzero(each == Flag.REAL) for each in flags) == [1, 1, 1, 2]
-    assert all(each.size == 2 for each in flags)
+    counts = [np.count_nonzero(each == Flag.REAL) for each in flags]
+    assert sum(counts) == num_left
+    assert max(counts) - min(counts) <= 1
+    assert all(each.size >= 2 for each in flags)
 
 
 def test_case_b9_a_step_of_samples_over_the_limit_is_taken_up_by_those_that_follow() -> None:
@@ -201,6 +205,16 @@ def test_case_g4_steps_do_not_become_longer_or_shorter_over_an_epoch(filled: boo
     means = [lengths[planner.step_ids(0, step)[0]].mean() for step in range(1000)]
     ranks = np.argsort(np.argsort(means, kind="stable"), kind="stable")
     assert abs(np.corrcoef(ranks, np.arange(1000))[0, 1]) <= 0.05
+
+
+@pytest.mark.parametrize("above_half", [False, True])
+def test_case_l1_first_fit_decreasing_gives_what_a_linear_scan_gives(above_half: bool) -> None:
+    """Lengths of which many fit a bin, and lengths of which none fit together."""
+    rng = np.random.default_rng(0)
+    skewed = np.clip(rng.lognormal(6, 1, 2000), 1, 8192).astype(np.int64)
+    lengths = rng.integers(4097, 8193, 1000) if above_half else skewed
+    ours = pack(lengths, 8192, method="first_fit_decreasing")
+    assert [ids.tolist() for ids in ours] == first_fit_decreasing(lengths.tolist(), 8192)
 
 
 def test_case_l3_l4_a_saved_plan_is_indices_whatever_the_samples_hold(tmp_path: Path) -> None:

@@ -43,7 +43,7 @@ class MegatronBatchSampler(Sampler[list[int]]):
         >>> from balancer.topology import Topology
         >>> planner = EpochPlanner(
         ...     Costs.from_values(range(1, 25)), Topology(dp_size=2, num_microbatches=2),
-        ...     global_batch_size=8)
+        ...     global_batch_size=8, effort="fast")
         >>> batches = MegatronBatchSampler(
         ...     planner, consumed_samples=32, micro_batch_size=2, data_parallel_rank=0,
         ...     data_parallel_size=2)

@@ -111,6 +111,7 @@ class BalancedDataLoader(EpochIteration):
         max_bytes: Bound on the bytes in flight in stages, 1 GiB when not given.
         order: `"plan"`, or `"ready"`, as in `StagePipeline`.
         trace: Calls that stages keep for a timeline, none when not given.
+        autoscale: Whether the workers of stages become more and fewer with what training takes.
         step_log: Called with a dict of numbers when the last microbatch of a step is handed out,
             for example `loaders.step_log.StepLog("steps.csv")`.
 
@@ -197,6 +198,7 @@ class BalancedDataLoader(EpochIteration):
         max_bytes: int | None = None,
         order: Order | None = None,
         trace: int | None = None,
+        autoscale: bool | None = None,
         step_log: Callable[[dict[str, float]], None] | None = None,
     ) -> None:
         refuse_reordering(sampler=sampler, batch_sampler=batch_sampler, in_order=in_order)
@@ -267,7 +269,7 @@ class BalancedDataLoader(EpochIteration):
         }
         staging: dict[str, Any] = {
             "stages": stages, "look_ahead": look_ahead, "max_bytes": max_bytes, "order": order,
-            "trace": trace,
+            "trace": trace, "autoscale": autoscale,
         }  # fmt: skip
         if workers == "torch":
             refuse_stage_options(staging)

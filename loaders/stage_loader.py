@@ -10,6 +10,9 @@ from loaders.microbatch import MicrobatchFacts, SampleList
 from loaders.sample_errors import OnSampleError
 from loaders.sampler import BalancedBatchSampler
 from loaders.seeding import sample_seed, seed_globals, seed_thread
+from loaders.stages.allotment import StageLimits
+from loaders.stages.autoscale import Autoscaler
+from loaders.stages.autoscaled import autoscaled
 from loaders.stages.jobs import MicrobatchJob, SampleJob
 from loaders.stages.pipeline import StagePipeline
 from loaders.stages.run import Order
@@ -69,6 +72,7 @@ class StageLoader:
         num_workers: Their number.
         look_ahead: As in `StagePipeline`, and likewise `max_bytes`, `order`, `start_method` and
             `trace`.
+        autoscale: Whether numbers of workers follow what training takes.
         seed: Seed of what samples draw; `None` for none.
         on_sample_error: What happens where a sample cannot be read.
         timeout: Seconds that one call may take; 0 for any.
@@ -92,6 +96,7 @@ class StageLoader:
         order: Order,
         start_method: StartMethod,
         trace: int,
+        autoscale: bool,
         seed: int | None,
         on_sample_error: OnSampleError,
         timeout: float,
@@ -101,6 +106,8 @@ class StageLoader:
         self.persistent_workers = persistent_workers
         self.pipeline: StagePipeline | None = None
         self._stages = _row(dataset, collate_fn, stages, kind, num_workers, seed, timeout or None)
+        limits = [StageLimits.of(stage) for stage in self._stages]
+        self._scaler = Autoscaler(limits, max_bytes=max_bytes) if autoscale else None
         self._policy = _Policy(on_sample_error)
         self._options: dict[str, Any] = {
             "seconds": prep_seconds(sample_costs(batch_sampler.planner.costs)),
@@ -117,7 +124,11 @@ class StageLoader:
         """Microbatches of the sampler's next epoch; what is broken off leaves nothing at work."""
         if self.pipeline is None or self.pipeline.closed:
             self.pipeline = StagePipeline(self._stages, **self._options)
-        epoch = self.pipeline(self.batch_sampler.microbatches(counted=False))
+        microbatches = self.batch_sampler.microbatches(counted=False)
+        if self._scaler is None:
+            epoch = self.pipeline(microbatches)
+        else:
+            epoch = autoscaled(self.pipeline, microbatches, self._scaler)
         try:
             yield from cast(Iterator[tuple[MicrobatchFacts, Any]], epoch)  # all have facts
         finally:

@@ -66,6 +66,7 @@ def same(left, right):
     [
         {"workers": "thread"},
         {"workers": "thread", "num_workers": 1, "look_ahead": 1},
+        {"workers": "thread", "num_workers": 1, "autoscale": True},
         {"workers": "process"},
         {"workers": "process", "multiprocessing_context": "fork", "persistent_workers": True},
         {"workers": "process", "multiprocessing_context": "spawn", "num_workers": 1},

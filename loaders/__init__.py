@@ -12,6 +12,9 @@ the worker processes to the collator (`collate`), which adds what the loss is di
 `BalancedDataLoader` (`loader`) puts these together in the shape of torch's DataLoader; each part
 also works alone, with a stock DataLoader.
 
+With `workers="thread"` or `"process"` the stages of `loaders.stages` take the place of the worker
+processes: single samples, most urgent first. `on_device` (`prefetch`) copies what comes out ahead.
+
 Where samples can only be read one after another, `StreamLoader` (`stream`) plans over a window of
 them, and `rebalance` lets them change ranks besides.
 """

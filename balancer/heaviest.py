@@ -27,21 +27,22 @@ class PackedLayout:
     """Bytes of the tensors that a packed microbatch is delivered in, before the model runs.
 
     Attributes:
-        bytes_per_token: By default int64 `input_ids`, `labels` and one row of `position_ids`;
-            40 with the three rows of multimodal rotary positions.
+        bytes_per_token: By default int64 `input_ids`, `labels` and one row of `position_ids`, and
+            int32 `sequence_ids`; 44 with the three rows of multimodal rotary positions.
         bytes_per_patch: Values of a patch times their bytes: `patch_values` x 4 for float32.
         bytes_per_image: By default the three int64 of `image_grid_thw`.
-        bytes_per_sample: By default one int32 of `cu_seqlens`, int64 `sample_ids`, int8 flag.
+        bytes_per_sample: By default one int32 of `cu_seqlens`, int64 `sample_ids`, int8 flag, and
+            float64 `sample_loss_scales`.
 
     Example:
         >>> PackedLayout(bytes_per_patch=1176 * 4).bytes_per_token
-        24.0
+        28.0
     """
 
-    bytes_per_token: float = 24.0
+    bytes_per_token: float = 28.0
     bytes_per_patch: float = 0.0
     bytes_per_image: float = 24.0
-    bytes_per_sample: float = 13.0
+    bytes_per_sample: float = 21.0
 
 
 def packed_bytes(
@@ -52,7 +53,7 @@ def packed_bytes(
     Example:
         >>> costs = Costs.from_values([1.0, 1.0], tokens=[100, 50])
         >>> packed_bytes(Plan.from_cells([[[[0, 1]]]]), costs)
-        array([3630.])
+        array([4246.])
     """
     given = layout or PackedLayout()
     topology = replace(plan.topology, limits=replace(plan.topology.limits, layout="packed"))

@@ -42,11 +42,12 @@ def test_json_has_the_plan_and_both_measures(capsys: pytest.CaptureFixture[str])
     assert set(report) == {
         "samples", "steps", "microbatches", "dp_size", "barrier", "unit", "planned", "given",
         "speedup", "binds", "planners", "dropped", "repeated", "fillers", "alone",
+        "displacement", "step_samples",
     }  # fmt: skip
     assert set(report["planned"]) == set(report["given"]) == {
         "step_imbalance", "microbatch_imbalance", "module_imbalance", "idle_fraction",
         "total_time", "time_over_bound", "worst_over_bound", "padding_fraction", "fill",
-        "largest",
+        "largest", "rank_busy", "rank_idle",
     }  # fmt: skip
     assert report["planned"]["total_time"] < report["given"]["total_time"]
     assert record["topology"]["limits"]["max_tokens"] is None

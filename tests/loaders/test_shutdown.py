@@ -35,6 +35,9 @@ def main(ending, method, persistent):
             break
         del stream, loader
         assert not multiprocessing.active_children()
+        until = time.monotonic() + 10  # threads that feed a queue end a moment after it
+        while threading.active_count() > threads and time.monotonic() < until:
+            time.sleep(0.05)
         assert threading.active_count() == threads
     elif ending == "exception":
         for batch in loader:

@@ -8,19 +8,9 @@ import numpy as np
 
 from balancer.kernels.compiled import kernel
 from balancer.kernels.pipeline_deferral import deferred_value
-from balancer.kernels.pipeline_moves import draw, is_worse, rehouse
+from balancer.kernels.pipeline_moves import draw, is_worse, rehouse, slowest_rank
 
 __all__ = ["search_deferral"]
-
-
-@kernel
-def _slowest(excess, times):
-    """Rank of the largest value."""
-    slowest = 0
-    for rank in range(1, times.size):
-        if is_worse(excess[rank], times[rank], excess[slowest], times[slowest]):
-            slowest = rank
-    return slowest
 
 
 @kernel
@@ -95,7 +85,7 @@ def search_deferral(cells, late, listed, work, limits, num_ranks, num_slots, sch
             each, cells, late, members, num_slots, work, limits, schedule, most, scratch
         )
     state = np.zeros(1, np.uint64)
-    rank = _slowest(excess, times)
+    rank = slowest_rank(excess, times)
     for _ in range(budget):
         if excess[rank] == 0 and times[rank] <= goal:
             break
@@ -127,7 +117,7 @@ def search_deferral(cells, late, listed, work, limits, num_ranks, num_slots, sch
             if kept:
                 break
         if kept:
-            rank = _slowest(excess, times)
+            rank = slowest_rank(excess, times)
         else:
             excess[other], times[other] = over_other, time_other
             excess[rank], times[rank] = over, time

@@ -15,7 +15,7 @@ from balancer.kernels.limits import put, take
 from balancer.kernels.pipeline import end_times, peak_in_flight
 from balancer.kernels.ranks import slowed
 
-__all__ = ["draw", "is_worse", "rank_value", "rehouse", "try_exchange", "try_order"]
+__all__ = ["draw", "is_worse", "rank_value", "rehouse", "slowest_rank", "try_exchange", "try_order"]
 
 
 @kernel
@@ -96,6 +96,16 @@ def _excess(rank, num_slots, most, num_caps, padded, books, tokens, schedule):
 def is_worse(excess_a, time_a, excess_b, time_b):
     """Whether value a is above value b: more tokens over the cap, or as many and later."""
     return excess_a > excess_b or (excess_a == excess_b and time_a > time_b)
+
+
+@kernel
+def slowest_rank(excess, times):
+    """Rank of the largest value."""
+    slowest = 0
+    for rank in range(1, times.size):
+        if is_worse(excess[rank], times[rank], excess[slowest], times[slowest]):
+            slowest = rank
+    return slowest
 
 
 @kernel

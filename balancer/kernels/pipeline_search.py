@@ -7,21 +7,11 @@ import numpy as np
 
 from balancer.kernels.compiled import kernel
 from balancer.kernels.limits import put
-from balancer.kernels.pipeline_moves import draw, is_worse, rank_value, try_exchange, try_order
+from balancer.kernels.pipeline_moves import draw, rank_value, slowest_rank, try_exchange, try_order
 from balancer.kernels.pipeline_place import cell_loads
 from balancer.kernels.ranks import reserved
 
 __all__ = ["search_pipelines"]
-
-
-@kernel
-def _slowest(excess, times):
-    """Rank of the largest value."""
-    slowest = 0
-    for rank in range(1, times.size):
-        if is_worse(excess[rank], times[rank], excess[slowest], times[slowest]):
-            slowest = rank
-    return slowest
 
 
 @kernel
@@ -53,7 +43,7 @@ def search_pipelines(cells, members, costs, constants, limits, num_ranks, num_sl
         )
     state = np.empty(1, np.uint64)
     state[0] = np.uint64(seed)
-    slowest = _slowest(excess, times)
+    slowest = slowest_rank(excess, times)
     for _ in range(budget):
         if excess[slowest] == 0 and times[slowest] <= goal:
             break
@@ -69,5 +59,5 @@ def search_pipelines(cells, members, costs, constants, limits, num_ranks, num_sl
                                 schedule, most, limits, books, scratch, excess, times,
                                 ranks)  # fmt: skip
         if kept:
-            slowest = _slowest(excess, times)
+            slowest = slowest_rank(excess, times)
     return excess[slowest], times[slowest]

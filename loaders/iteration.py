@@ -2,26 +2,25 @@
 
 import copy
 import time
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing
+from collections.abc import Callable, Generator
 from typing import Any
 
 from torch.utils.data import DataLoader
 
+from loaders.handing_out import HandsOut
 from loaders.microbatch import MicrobatchFacts, SampleFailure
 from loaders.sampler import BalancedBatchSampler, EpochHandle
 from loaders.stage_loader import StageLoader
 from loaders.stages.pipeline import StagePipeline
 from loaders.state import save_state
 from loaders.statistics import EpochStatistics
-from loaders.step import Step
 from loaders.torch_loader import stop_workers
 from loaders.worker_loss import from_workers
 
 __all__ = ["EpochIteration"]
 
 
-class EpochIteration:
+class EpochIteration(HandsOut):
     """Epochs, steps and microbatches of a batch sampler through a torch DataLoader.
 
     Attributes:
@@ -143,24 +142,6 @@ class EpochIteration:
     def __len__(self) -> int:
         """Exact number of microbatches of this rank in `epoch`, those handed out before too."""
         return len(self.batch_sampler)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Microbatches of the next epoch, each as `collate_fn` returned it."""
-        with closing(self._handed_out()) as stream:
-            for _, microbatch in stream:
-                yield microbatch
-                del microbatch  # the user's is the only reference while the next one is fetched
-
-    def steps(self) -> Iterator[Step]:
-        """Optimizer steps of the next epoch, each an iterator over its microbatches.
-
-        What a loop body leaves of a step is read and thrown away before the next one.
-        """
-        with closing(self._handed_out()) as stream:
-            for facts, microbatch in stream:
-                step = Step(facts, microbatch, stream)
-                yield step
-                step.skip_rest()
 
     def _handed_out(self) -> Generator[tuple[MicrobatchFacts, Any], None, None]:
         """Microbatches with their facts; when closed, nothing of it is left running."""

@@ -1,6 +1,6 @@
 """StreamLoader: balanced microbatches from an iterable, planned over a window of its samples."""
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from typing import Any
 
@@ -17,8 +17,8 @@ from loaders.arguments import (
     resolve_tail,
 )
 from loaders.exchange import RankLink, find_group
+from loaders.handing_out import HandsOut
 from loaders.microbatch import MicrobatchFacts, SampleList
-from loaders.step import Step
 from loaders.stream_arguments import check_stream, microbatches_per_epoch, steps_of_window
 from loaders.stream_engine import PlannedWindow, StreamEngine, StreamStats
 from loaders.stream_reader import WindowReader
@@ -30,7 +30,7 @@ from loaders.stream_state import StreamState
 __all__ = ["StreamLoader"]
 
 
-class StreamLoader:
+class StreamLoader(HandsOut):
     """Balanced microbatches of this rank from its own stream of samples.
 
     Reads `window_size` samples, plans steps over them, hands those out and reads on as they go: the
@@ -228,23 +228,6 @@ class StreamLoader:
             StateError: The state is of another loader, rank or version; lists what differs.
         """
         self._state.load_state_dict(state)
-
-    def __iter__(self) -> Iterator[Any]:
-        """Microbatches of the next epoch, each as `collate_fn` returned it."""
-        with closing(self._handed_out()) as stream:
-            for _, microbatch in stream:
-                yield microbatch
-
-    def steps(self) -> Iterator[Step]:
-        """Optimizer steps of the next epoch, each an iterator over its microbatches.
-
-        What a loop body leaves of a step is read and thrown away before the next one.
-        """
-        with closing(self._handed_out()) as stream:
-            for facts, microbatch in stream:
-                step = Step(facts, microbatch, stream)
-                yield step
-                step.skip_rest()
 
     def _handed_out(self) -> Generator[tuple[MicrobatchFacts, Any], None, None]:
         """Microbatches with their facts; when closed, nothing of it is left running."""

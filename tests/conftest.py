@@ -1,6 +1,8 @@
 """Fixtures that all tests share."""
 
+import multiprocessing
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,3 +21,14 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f"needs the traces and demo samples in {path}")
     return path.resolve()
+
+
+@pytest.fixture(autouse=True)
+def no_process_is_left() -> Iterator[None]:
+    """Every process that a test starts has ended when the test has."""
+    before = {child.pid for child in multiprocessing.active_children()}
+    yield
+    left = [child for child in multiprocessing.active_children() if child.pid not in before]
+    for child in left:
+        child.join(10)
+    assert not [child for child in left if child.is_alive()]

@@ -1,5 +1,6 @@
 """SampleTables from Arrow and Parquet, and the memory-mapped table file."""
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -117,6 +118,7 @@ def test_a_saved_table_is_read_back_equal(
 def test_a_loaded_table_is_a_read_only_view_of_the_file(tmp_path: Path) -> None:
     path = tmp_path / "sizes.arrow"
     save_table(embedded_table(), path)
+    gc.collect()  # what earlier tests left is not to be freed, and counted, during this one
     before = pa.total_allocated_bytes()
     table = load_table(path)
     mapped = [(line.split()[0], line) for line in Path("/proc/self/maps").read_text().splitlines()]
@@ -127,7 +129,7 @@ def test_a_loaded_table_is_a_read_only_view_of_the_file(tmp_path: Path) -> None:
         column = getattr(table, name)
         assert low <= column.__array_interface__["data"][0] < high, name
         assert not column.flags.writeable
-    assert pa.total_allocated_bytes() == before
+    assert pa.total_allocated_bytes() <= before
 
 
 def test_rows_run_on_over_several_files(tmp_path: Path) -> None:

@@ -109,12 +109,14 @@ def test_exceptions_keep_their_type_or_their_words(worker):
     assert worker.call(("echo", 1)) == 1
 
 
-def test_what_cannot_be_sent_back_is_an_error_of_that_call(worker):
-    with pytest.raises((TypeError, AttributeError, RuntimeError), match="pickle"):
-        ProcessWorker(
-            Stage(name="read", work=lambda _: threading.Lock(), kind="process"),
-            start_method="fork",
-        ).call(0)
+def test_what_cannot_be_sent_back_is_an_error_of_that_call():
+    stage = Stage(name="read", work=lambda _: threading.Lock(), kind="process")
+    worker = ProcessWorker(stage, start_method="fork")
+    try:
+        with pytest.raises((TypeError, AttributeError, RuntimeError), match="pickle"):
+            worker.call(0)
+    finally:
+        worker.stop()
 
 
 def test_a_killed_process_is_replaced_and_its_call_made_again(worker, tmp_path):

@@ -15,7 +15,7 @@ also works alone, with a stock DataLoader.
 With `workers="thread"` or `"process"` the stages of `loaders.stages` take the place of the worker
 processes: single samples, most urgent first. `on_device` (`prefetch`) copies what comes out ahead.
 
-Where samples can only be read one after another, `StreamLoader` (`stream`) plans over a window of
+Where samples can only be read one after another, `StreamLoader` (`streams`) plans over a window of
 them, and `rebalance` lets them change ranks besides.
 """
 
@@ -27,13 +27,12 @@ from loaders.parquet import ParquetDataset
 from loaders.prefetch import on_device
 from loaders.rank import discover_rank
 from loaders.reading import MicrobatchDataset
-from loaders.rebalance import rebalance
 from loaders.sample_errors import SampleReadError
 from loaders.sampler import BalancedBatchSampler
 from loaders.sources import FolderDataset, TarDataset, decode_image
 from loaders.step import Step
 from loaders.step_log import StepLog, TensorBoardLog
-from loaders.stream import StreamLoader
+from loaders.streams import StreamLoader, rebalance
 from loaders.uniform import padding_fraction
 
 __all__ = [

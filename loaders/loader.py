@@ -28,8 +28,8 @@ from loaders.stages.run import Order
 from loaders.stages.stage import Stage
 from loaders.state import OnTopologyChange
 from loaders.statistics import EpochStatistics
-from loaders.stream import StreamLoader
-from loaders.stream_arguments import stream_options
+from loaders.streams.arguments import stream_options
+from loaders.streams.loader import StreamLoader
 from loaders.substitutes import Substitutes
 from loaders.torch_loader import torch_loader
 from loaders.worker_arguments import worker_options
@@ -47,7 +47,7 @@ class BalancedDataLoader(EpochIteration):
 
     Args:
         dataset: Map-style dataset. With a torch IterableDataset and the arguments `size_fn` and
-            `window_size`, what is made is a `loaders.stream.StreamLoader`; see there.
+            `window_size`, what is made is a `loaders.StreamLoader`; see there.
         sizes: Sizes of all samples; `dataset.sizes` when not given.
         cost_model: Prices the samples, for example `balancer.flops.cost.FlopsCost`, or a function
             of the table that returns one number a sample.
@@ -140,7 +140,7 @@ class BalancedDataLoader(EpochIteration):
     batch_size: None = None
 
     def __new__(cls, dataset: Any = None, **options: Any) -> Any:
-        """A `loaders.stream.StreamLoader` where the dataset is a torch IterableDataset."""
+        """A `loaders.StreamLoader` where the dataset is a torch IterableDataset."""
         if isinstance(dataset, IterableDataset):
             return StreamLoader(dataset, **stream_options(dataset, options))
         return super().__new__(cls)

@@ -17,11 +17,11 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from balancer.cost import Costs
 from balancer.topology import Limits, Topology
-from loaders.rebalance import RebalancedLoader, rebalance
-from loaders.rebalance_plan import plan_moving
-from loaders.stream import StreamLoader
-from loaders.stream_plan import plan_in_place
-from loaders.stream_rules import StreamRules
+from loaders.streams.loader import StreamLoader
+from loaders.streams.moving_plan import plan_moving
+from loaders.streams.plan import plan_in_place
+from loaders.streams.rebalance import RebalancedLoader, rebalance
+from loaders.streams.rules import StreamRules
 from tests.loaders.planning import skewed_lengths, text_tokens
 
 TIME_LIMIT_S = 60

@@ -13,7 +13,7 @@ from balancer.errors import ArgumentError, CapacityError, PlanError, SampleError
 from balancer.plan import Flag
 from loaders.collate import PackedCollator
 from loaders.loader import BalancedDataLoader
-from loaders.stream import StreamLoader
+from loaders.streams.loader import StreamLoader
 from tests.loaders.planning import ids_of, text_tokens
 from tests.loaders.streaming import (
     SplitTextStream,

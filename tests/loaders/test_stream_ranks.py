@@ -131,7 +131,7 @@ def test_the_rank_that_ran_out_is_named(kind, tmp_path):
         messages: list[str] = []
         handler = logging.Handler()
         handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
-        logging.getLogger("loaders.stream").addHandler(handler)
+        logging.getLogger("loaders.streams").addHandler(handler)
         list(MAKERS[kind](own_stream(rank, 10 - 3 * rank)))
         return messages
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from balancer.cost import Costs
 from balancer.plan import Flag, Plan
 from balancer.topology import Limits, Topology
-from loaders.parcels import pack_parcel, unpack_parcel
-from loaders.rebalance_plan import keep_in_place, plan_moving
-from loaders.stream_plan import WindowPlan, plan_in_place
-from loaders.stream_rules import StreamRules
+from loaders.streams.moving_plan import keep_in_place, plan_moving
+from loaders.streams.parcels import pack_parcel, unpack_parcel
+from loaders.streams.plan import WindowPlan, plan_in_place
+from loaders.streams.rules import StreamRules
 
 MAX_TOKENS = 60
 

@@ -13,18 +13,18 @@ import numpy as np
 from balancer.cost import Costs
 from balancer.errors import BalancerError, PlanError
 from balancer.plan import Flag, Plan
-from loaders.exchange import RankLink, StreamClosedError
 from loaders.microbatch import MicrobatchFacts, SampleList
-from loaders.rebalance_plan import plan_moving
 from loaders.step_facts import step_microbatches
-from loaders.stream_gather import GatheredWindow, gather_window
-from loaders.stream_plan import WindowPlan, plan_in_place
-from loaders.stream_reader import Held, WindowReader
-from loaders.stream_rules import StreamRules
+from loaders.streams.exchange import RankLink, StreamClosedError
+from loaders.streams.gather import GatheredWindow, gather_window
+from loaders.streams.moving_plan import plan_moving
+from loaders.streams.plan import WindowPlan, plan_in_place
+from loaders.streams.reader import Held, WindowReader
+from loaders.streams.rules import StreamRules
 
 __all__ = ["PlannedWindow", "StreamEngine", "StreamStats"]
 
-_log = logging.getLogger("loaders.stream")
+_log = logging.getLogger("loaders.streams")
 
 
 @dataclass(slots=True, kw_only=True)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from loaders.stream_rows import RowPricing
-from loaders.stream_source import StreamSource
+from loaders.streams.rows import RowPricing
+from loaders.streams.source import StreamSource
 
 __all__ = ["Held", "WindowReader"]
 

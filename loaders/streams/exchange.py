@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch.distributed import distributed_c10d
 
 from balancer.errors import ArgumentError, BalancerError
-from loaders.parcels import pack_parcel, unpack_parcel
 from loaders.rank import discover_rank
+from loaders.streams.parcels import pack_parcel, unpack_parcel
 
 __all__ = ["RankLink", "StreamClosedError", "find_group"]
 

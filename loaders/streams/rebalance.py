@@ -8,13 +8,13 @@ from collections.abc import Callable, Generator
 from typing import Any
 
 from balancer.cost import CostFunction
-from loaders.exchange import RankLink
-from loaders.stream import StreamLoader
-from loaders.stream_engine import PlannedWindow, StreamEngine
+from loaders.streams.engine import PlannedWindow, StreamEngine
+from loaders.streams.exchange import RankLink
+from loaders.streams.loader import StreamLoader
 
 __all__ = ["RebalancedLoader", "rebalance"]
 
-_log = logging.getLogger("loaders.stream")
+_log = logging.getLogger("loaders.streams")
 _CLOSE_TIMEOUT_S = 10.0
 
 
@@ -49,7 +49,7 @@ def rebalance(
         cost_model: Prices the sizes.
         size_fn: Size of a sample.
         window_size: Samples that each rank reads for a window.
-        options: Any argument of `loaders.stream.StreamLoader` (`global_batch_size`,
+        options: Any argument of `loaders.StreamLoader` (`global_batch_size`,
             `num_microbatches`, limits, `tail`, `collate_fn`, ...) but those about workers: the
             loader has its own.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from balancer.errors import StateError
 from loaders.microbatch import MicrobatchFacts
-from loaders.stream_rules import StreamRules
+from loaders.streams.rules import StreamRules
 
 __all__ = ["StreamState"]
 

@@ -9,8 +9,8 @@ from balancer.cost import Costs
 from balancer.plan import Flag, Plan
 from balancer.planner import plan_window
 from balancer.step_planner import plan_step
-from loaders.stream_plan import WindowPlan
-from loaders.stream_rules import StreamRules
+from loaders.streams.plan import WindowPlan
+from loaders.streams.rules import StreamRules
 
 __all__ = ["keep_in_place", "plan_moving"]
 

@@ -10,7 +10,7 @@ from balancer.partition import partition
 from balancer.plan import Flag
 from balancer.step_planner import oversize_ids, plan_step
 from balancer.topology import Limits, Topology
-from loaders.stream_rules import StreamRules
+from loaders.streams.rules import StreamRules
 
 __all__ = ["Shares", "share_out"]
 

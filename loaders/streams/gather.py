@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.cost import Costs
-from loaders.exchange import RankLink
-from loaders.stream_reader import Held, WindowReader
+from loaders.streams.exchange import RankLink
+from loaders.streams.reader import Held, WindowReader
 
 __all__ = ["GatheredWindow", "gather_window"]
 

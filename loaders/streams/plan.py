@@ -10,8 +10,8 @@ from balancer.cost import Costs
 from balancer.errors import CapacityError
 from balancer.plan import Flag, Plan
 from balancer.step_planner import plan_from_assignment
-from loaders.stream_rules import StreamRules
-from loaders.stream_share import share_out
+from loaders.streams.rules import StreamRules
+from loaders.streams.share import share_out
 
 __all__ = ["WindowPlan", "plan_in_place"]
 

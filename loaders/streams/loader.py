@@ -16,16 +16,16 @@ from loaders.arguments import (
     resolve_limits,
     resolve_tail,
 )
-from loaders.exchange import RankLink, find_group
 from loaders.handing_out import HandsOut
 from loaders.microbatch import MicrobatchFacts, SampleList
-from loaders.stream_arguments import check_stream, microbatches_per_epoch, steps_of_window
-from loaders.stream_engine import PlannedWindow, StreamEngine, StreamStats
-from loaders.stream_reader import WindowReader
-from loaders.stream_rows import RowPricing
-from loaders.stream_rules import StreamRules
-from loaders.stream_source import StreamSource
-from loaders.stream_state import StreamState
+from loaders.streams.arguments import check_stream, microbatches_per_epoch, steps_of_window
+from loaders.streams.engine import PlannedWindow, StreamEngine, StreamStats
+from loaders.streams.exchange import RankLink, find_group
+from loaders.streams.reader import WindowReader
+from loaders.streams.rows import RowPricing
+from loaders.streams.rules import StreamRules
+from loaders.streams.source import StreamSource
+from loaders.streams.state import StreamState
 
 __all__ = ["StreamLoader"]
 
@@ -37,12 +37,12 @@ class StreamLoader(HandsOut):
     first microbatch comes after a window at most, and no more samples than a window are in memory
     (beside what worker processes prefetch). A sample never leaves its window. Within it, samples
     change steps and microbatches so that the ranks' steps cost alike; every rank keeps the samples
-    that it read. Use `loaders.rebalance.rebalance` to let them move between ranks.
+    that it read. Use `loaders.rebalance` to let them move between ranks.
 
     With several ranks the streams may have any length. Once a window the ranks gather the sizes of
     its samples, on the CPU, and so all end with the same step: under `tail="drop"` when the first
     cannot fill one, otherwise when all have ended, with flagged repeats or fillers on those that
-    ended before. A warning of the logger `loaders.stream` names them. Each rank's dataset must
+    ended before. A warning of the logger `loaders.streams` names them. Each rank's dataset must
     yield its own share; a dataset that does not take its worker's share is split by turns.
 
     Ids are `number * dp_size + dp_rank`, where a rank's samples are numbered as its source gives

@@ -1,0 +1,20 @@
+"""Streams: balanced microbatches of samples that can only be read one after another.
+
+```text
+dataset ─► source ─► reader ─► gather ─► plan | moving_plan ─► engine ─► loader | rebalance
+           samples   held      rows of   steps of a window     samples   microbatches
+           in order  and       all ranks                       of this
+                     priced                                    rank
+                     (rows)
+```
+
+Each rank reads its own samples and prices them; the ranks gather the prices of a window of them,
+plan its steps alike (`rules` says by what), and where samples may move hand them to one another
+(`exchange`, `parcels`). A state says where a rank's window begins and how far it got (`state`).
+"""
+
+from loaders.streams.engine import StreamStats
+from loaders.streams.loader import StreamLoader
+from loaders.streams.rebalance import RebalancedLoader, rebalance
+
+__all__ = ["RebalancedLoader", "StreamLoader", "StreamStats", "rebalance"]

@@ -2,6 +2,7 @@
 
 import multiprocessing
 import threading
+import time
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_while_one_is_in_use_the_next_is_made_and_no_other():
             second.set()
         return step
 
-    results = made_ahead(make, range(3), stall_s=0)
+    results = made_ahead(make, range(3), ahead_s=0)
     assert next(results) == 0
     assert second.wait(TIME_LIMIT_S)
     assert made == [(0, True), (1, False)]
@@ -33,30 +34,49 @@ def test_while_one_is_in_use_the_next_is_made_and_no_other():
     assert not planners()
 
 
-def test_what_takes_no_time_is_made_by_whoever_asks():
-    made = list(made_ahead(lambda step: threading.current_thread(), range(3), stall_s=60))
-    assert made == [threading.current_thread()] * 3
+def test_what_takes_no_time_is_made_by_one_thread():
+    """The first by whoever asks for it; a thread is not worth its start for a single other."""
+    made = list(made_ahead(lambda step: threading.current_thread(), range(9), ahead_s=60))
+    assert made == [threading.current_thread(), *[made[1]] * 8]
+    assert made[1].name == "evenstep plans from step 1"
+    assert not planners()
 
 
-def test_closing_waits_for_what_is_being_made():
-    go, ended = threading.Event(), threading.Event()
+def test_a_thread_makes_no_more_than_it_has_time_for():
+    """Of steps that take 30 ms of work, two begin within 50 ms, and two more in the next thread."""
+
+    def make(step):
+        until = time.thread_time() + 0.03
+        while time.thread_time() < until:
+            pass
+        return threading.current_thread()
+
+    made = list(made_ahead(make, range(7), ahead_s=0.05))
+    threads = list(dict.fromkeys(made))
+    assert [made.count(thread) for thread in threads] == [1, 2, 2, 2]
+
+
+def test_closing_waits_for_what_is_being_made_and_nothing_else_is():
+    under_way, closing, made = threading.Event(), threading.Event(), []
 
     def make(step):
         if step == 1:
-            assert go.wait(TIME_LIMIT_S)
-            ended.set()
+            under_way.set()
+            assert closing.wait(TIME_LIMIT_S)
+        made.append(step)
 
-    results = made_ahead(make, range(3), stall_s=0)
+    results = made_ahead(make, range(1000), ahead_s=60)
     next(results)
+    assert under_way.wait(TIME_LIMIT_S)
     assert planners()
-    go.set()
+    threading.Timer(0.2, closing.set).start()
     results.close()
-    assert ended.is_set()
+    assert made == [0, 1]
     assert not planners()
 
 
 def test_an_error_is_raised_where_its_result_is_asked_for():
-    results = made_ahead(lambda step: 1 / (1 - step), range(3), stall_s=0)
+    results = made_ahead(lambda step: 1 / (1 - step), range(3), ahead_s=0)
     assert next(results) == 1
     with pytest.raises(ZeroDivisionError):
         next(results)
@@ -65,7 +85,7 @@ def test_an_error_is_raised_where_its_result_is_asked_for():
 
 def is_free(connection):
     """In a forked process: whether planning is possible, that is, no lock is held for ever."""
-    connection.send(list(made_ahead(lambda step: step, range(3), stall_s=0)))
+    connection.send(list(made_ahead(lambda step: step, range(3), ahead_s=0)))
 
 
 def test_a_fork_waits_until_nothing_is_being_made():
@@ -76,7 +96,7 @@ def test_a_fork_waits_until_nothing_is_being_made():
             under_way.set()
             assert go.wait(TIME_LIMIT_S)
 
-    results = made_ahead(make, range(3), stall_s=0)
+    results = made_ahead(make, range(3), ahead_s=0)
     next(results)
     assert under_way.wait(TIME_LIMIT_S)
     threading.Timer(0.2, go.set).start()

@@ -140,7 +140,7 @@ class Costs:
         ids = np.asarray(rows, np.int64)
         chosen = object.__new__(Costs)  # unchecked: these rows are checked, and steps ask often
         for name in ("values", "tokens", "patches", "images", "target_tokens"):
-            object.__setattr__(chosen, name, getattr(self, name)[ids])
+            object.__setattr__(chosen, name, getattr(self, name).take(ids, axis=0))
         for name in ("modules", "unit", "illegal_because"):
             object.__setattr__(chosen, name, getattr(self, name))
         object.__setattr__(chosen, "prep", None if self.prep is None else self.prep[ids])

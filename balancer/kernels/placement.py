@@ -9,6 +9,7 @@ return the cell `slot * dp_size + rank` of each item, or -1 for an item that fit
 import numpy as np
 
 from balancer.kernels.compiled import kernel
+from balancer.kernels.lightest import add_load, lightest
 from balancer.kernels.limits import fits, put
 from balancer.kernels.ranks import fits_alone, reserved, slowed
 
@@ -68,38 +69,35 @@ def place_on_ranks(order, shares, num_modules, rank_shares, num_rank_modules, am
     num_items, num_cells = order.size, dp_size * num_slots
     cells = np.empty(num_items, np.int64)
     rank_load = np.zeros(dp_size * num_rank_modules, np.int64)
-    cell_load = np.zeros(num_cells * num_modules, np.int64)  # rank-major: a rank's cells together
+    cell_load = np.zeros(num_cells * num_modules, np.int64)  # rank after rank
     used = reserved(num_cells, caps.size, dp_size, 1, ranks)
     count = np.zeros(num_cells, np.int64)
     longest = np.zeros(num_cells, np.int64)
     tried = np.zeros(dp_size, np.bool_)
     full = np.zeros(num_slots, np.bool_)
+    peaks = np.empty(max(dp_size, num_slots), np.int64)
     for t in range(num_items):
         item = order[t]
         cells[item] = -1
         for rank in range(dp_size):
             tried[rank] = False
         for _ in range(dp_size):
-            rank = least_loaded(item, rank_shares, num_rank_modules, rank_load, tried, ranks)
+            rank = lightest(item, rank_shares, num_rank_modules, rank_load, tried, peaks, ranks)
             for slot in range(num_slots if caps.size else 0):
                 full[slot] = not fits(
                     item, slot * dp_size + rank, amounts, caps, padded, used, count, longest
                 )
             begin = rank * num_slots * num_modules
             own = cell_load[begin : begin + num_slots * num_modules]
-            slot = least_loaded(item, shares, num_modules, own, full)
+            slot = lightest(item, shares, num_modules, own, full, peaks)
             if slot < 0:
                 tried[rank] = True
                 continue
             cells[item] = slot * dp_size + rank
             if caps.size:
                 put(item, cells[item], amounts, caps.size, used, count, longest)
-            for k in range(num_modules):
-                own[slot * num_modules + k] += shares[item * num_modules + k]
-            for k in range(num_rank_modules):
-                rank_load[rank * num_rank_modules + k] += slowed(
-                    rank_shares[item * num_rank_modules + k], rank, k, num_rank_modules, ranks
-                )
+            add_load(item, shares, num_modules, own, num_slots, slot)
+            add_load(item, rank_shares, num_rank_modules, rank_load, dp_size, rank, ranks)
             break
     return cells
 

@@ -7,8 +7,8 @@ O(num_items * dp_size); with about sqrt(dp_size) groups it is O(num_items * sqrt
 import numpy as np
 
 from balancer.kernels.compiled import kernel
+from balancer.kernels.lightest import add_load, lightest
 from balancer.kernels.limits import fits, put
-from balancer.kernels.placement import least_loaded
 
 __all__ = ["place_in_two_tiers"]
 
@@ -34,7 +34,7 @@ def _lightest_group(item, shares, num_modules, load, size, closed):
 
 @kernel
 def _place_in_group(item, first, shares, num_modules, amounts, caps, padded, dp_size, num_slots,
-                    rank_load, cell_load, used, count, longest, tried, full):  # fmt: skip
+                    rank_load, cell_load, used, count, longest, tried, full, peaks):  # fmt: skip
     """Cell of the least loaded rank of a group, and of its least loaded slot, that take an item.
 
     Ranks are tried from `first` onwards, as many as `tried` has. Returns -1 where none does.
@@ -44,19 +44,19 @@ def _place_in_group(item, first, shares, num_modules, amounts, caps, padded, dp_
     for rank in range(num_ranks):
         tried[rank] = False
     for _ in range(num_ranks):
-        rank = first + least_loaded(item, shares, num_modules, loads, tried)
+        place = lightest(item, shares, num_modules, loads, tried, peaks)
+        rank = first + place
         for slot in range(num_slots if caps.size else 0):
             cell = slot * dp_size + rank
             full[slot] = not fits(item, cell, amounts, caps, padded, used, count, longest)
         begin = rank * num_slots * num_modules
         own = cell_load[begin : begin + num_slots * num_modules]
-        slot = least_loaded(item, shares, num_modules, own, full)
+        slot = lightest(item, shares, num_modules, own, full, peaks)
         if slot >= 0:
-            for k in range(num_modules):
-                own[slot * num_modules + k] += shares[item * num_modules + k]
-                rank_load[rank * num_modules + k] += shares[item * num_modules + k]
+            add_load(item, shares, num_modules, own, num_slots, slot)
+            add_load(item, shares, num_modules, loads, num_ranks, place)
             return slot * dp_size + rank
-        tried[rank - first] = True
+        tried[place] = True
     return -1
 
 
@@ -76,14 +76,15 @@ def place_in_two_tiers(order, shares, num_modules, amounts, caps, padded, dp_siz
     for g in range(num_groups):
         size[g] = first[g + 1] - first[g]
     group_load = np.zeros(num_groups * num_modules, np.int64)
-    rank_load = np.zeros(dp_size * num_modules, np.int64)
-    cell_load = np.zeros(dp_size * num_slots * num_modules, np.int64)  # a rank's cells together
+    rank_load = np.zeros(dp_size * num_modules, np.int64)  # group after group
+    cell_load = np.zeros(dp_size * num_slots * num_modules, np.int64)  # rank after rank
     used = np.zeros(dp_size * num_slots * caps.size, np.int64)
     count = np.zeros(dp_size * num_slots, np.int64)
     longest = np.zeros(dp_size * num_slots, np.int64)
     closed = np.zeros(num_groups, np.bool_)
     tried = np.zeros(dp_size // num_groups + 1, np.bool_)
     full = np.zeros(num_slots, np.bool_)
+    peaks = np.empty(max(tried.size, num_slots), np.int64)
     for t in range(order.size):
         item = order[t]
         cells[item] = -1
@@ -94,6 +95,7 @@ def place_in_two_tiers(order, shares, num_modules, amounts, caps, padded, dp_siz
             cell = _place_in_group(
                 item, first[group], shares, num_modules, amounts, caps, padded, dp_size, num_slots,
                 rank_load, cell_load, used, count, longest, tried[: size[group]], full,
+                peaks,
             )  # fmt: skip
             if cell < 0:
                 closed[group] = True

@@ -49,8 +49,12 @@ def test_keys_sort_by_the_leading_bits_of_peak_and_sum_descending(rows, shift):
         assert stable_order(keys).tolist() == order
 
 
-@given(st.lists(st.integers(0, 2**62), max_size=40) | st.lists(st.integers(0, 5), max_size=40))
+@given(
+    st.sampled_from([5, 2**11, 2**12, 2**35, 2**62]).flatmap(
+        lambda most: st.lists(st.integers(0, most), max_size=40)
+    )
+)
 def test_stable_order_is_the_stable_argsort(keys):
-    """Packing keys with their positions gives what a stable argsort gives, for any size of keys."""
+    """Sorting digit by digit gives what a stable argsort gives, for any size of keys."""
     array = np.array(keys, np.int64)
     assert stable_order(array).tolist() == np.argsort(array, kind="stable").tolist()

@@ -1,11 +1,13 @@
 """Checks of the loader's arguments for stages, and the loader they make."""
 
 import multiprocessing
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, cast, get_args
 
 from balancer.checks import check_choice, check_count
 from balancer.errors import ArgumentError
+from balancer.topology import Topology
 from loaders.sample_errors import OnSampleError
 from loaders.sampler import BalancedBatchSampler
 from loaders.stage_loader import ReadSample, StageLoader
@@ -58,6 +60,8 @@ def make_stage_loader(
 ) -> StageLoader:
     """The stage loader that the arguments of `BalancedDataLoader` describe.
 
+    Warns where `order="ready"` undoes what the plan lines up over ranks.
+
     Raises:
         ArgumentError: An argument is not allowed, or goes with torch's workers only.
     """
@@ -68,6 +72,8 @@ def make_stage_loader(
             raise ArgumentError(
                 f"{name} is {value!r}, workers is {workers!r}; {name} goes with workers='torch'"
             )
+    if order == "ready":
+        _warn_of_ranks_apart(batch_sampler.planner.topology)
     count = num_workers or usable_cores()
     kind = cast(Kind, workers)
     if workers == "auto":
@@ -90,6 +96,17 @@ def make_stage_loader(
         timeout=timeout,
         persistent_workers=persistent_workers,
     )
+
+
+def _warn_of_ranks_apart(topology: Topology) -> None:
+    """Readiness differs from rank to rank; the plan has like microbatches at the same time."""
+    if topology.dp_size > 1 and topology.barrier != "step":
+        warnings.warn(
+            f"order is 'ready', the topology's barrier is {topology.barrier!r}: ranks that wait for "
+            "each other in every microbatch run microbatches of like cost at the same time in the "
+            "plan's order only; use order='plan', or barrier='step' if ranks wait once a step",
+            stacklevel=4,
+        )
 
 
 def _measured(dataset: Any, batch_sampler: BalancedBatchSampler, num_workers: int) -> Kind:

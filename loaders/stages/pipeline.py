@@ -44,7 +44,12 @@ class StagePipeline:
             function of a microbatch's ids; all alike when not given.
         look_ahead: Most microbatches planned and not yet handed out.
         max_bytes: Bound on the bytes of all results in the stages; one more sample may go on.
-        order: `"plan"`, or `"ready"`: microbatches of the same step as they become ready.
+        order: `"plan"`, or `"ready"`: microbatches of the same step as they become ready. Each rank
+            then takes them in an order of its own, which undoes a plan that gives all ranks
+            microbatches of like cost at the same time: ranks that wait for each other in every
+            microbatch (FSDP, expert or tensor parallelism, pipeline ranks) wait longer than in the
+            plan's order. It is fine where ranks wait for each other once a step, as DDP with
+            `no_sync` does, and on one rank.
         on_error: Names a sample to take in the place of one that failed, or `None` for none.
         settle: Facts of a microbatch whose samples were replaced; those of the plan otherwise.
         size_of: Host bytes of a result, `loaders.stages.sizes.size_of` when not given.
@@ -87,7 +92,7 @@ class StagePipeline:
         check_choice("order", order, get_args(Order))
         check_choice("start_method", start_method, get_args(StartMethod))
         self.stages = check_stages(stages, start_method)
-        self._seconds = _by_ids(seconds)
+        self._seconds = _prep_seconds(seconds)
         self._look_ahead = look_ahead
         self._max_bytes = max_bytes
         self._order = order
@@ -154,6 +159,11 @@ class StagePipeline:
         """Seconds that the consumer waited so far, by what was awaited."""
         return dict(self._engine.recorder.waits.total)
 
+    @property
+    def most_bytes(self) -> int:
+        """Most host bytes that were in flight at a time, in all passes so far."""
+        return self._engine.recorder.most_bytes
+
     def stats(self) -> list[StageStatistics]:
         """Of planning and of each stage, as they stand."""
         return self._engine.statistics()
@@ -193,10 +203,10 @@ class StagePipeline:
         return ThreadWorker(declared.work)
 
 
-def _by_ids(
+def _prep_seconds(
     seconds: ArrayLike | Callable[[Sequence[int]], list[float]] | None,
 ) -> Callable[[Sequence[int]], list[float]]:
-    """Predicted seconds as a function of sample ids.
+    """Predicted seconds of a microbatch's samples, as a function of their ids.
 
     Raises:
         ArgumentError: They are not finite numbers >= 0.

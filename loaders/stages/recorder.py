@@ -21,6 +21,7 @@ class Recorder:
         waits: What the consumer waited for.
         calls: The last calls, for a timeline.
         replaced: Pairs of a failed sample's id and that of the sample taken in its place.
+        most_bytes: Most host bytes in flight so far.
     """
 
     def __init__(self, stages: Sequence[Stage], *, trace: int) -> None:
@@ -30,6 +31,7 @@ class Recorder:
         self.waits = Waits()
         self.calls: deque[Call] = deque(maxlen=trace)
         self.replaced: list[tuple[int, int]] = []
+        self.most_bytes = 0
         self._awaiting: tuple[float, str] | None = None
         self._pending_waits: dict[str, float] = {}
 
@@ -76,7 +78,8 @@ class Recorder:
         self._trace(self._stages[stage].name, number, began, job)
 
     def depths(self, run: Run) -> None:
-        """Note how much waits in front of each stage."""
+        """Note how much waits in front of each stage, and is held in all."""
+        self.most_bytes = max(self.most_bytes, run.room.highest)
         for stage, meter in enumerate(self.meters):
             meter.most_waiting = max(meter.most_waiting, run.waiting(stage))
 

@@ -55,7 +55,8 @@ class Run:
         self._look_ahead = look_ahead
         self._order = order
         self._settle = settle
-        self._schedule = LeastSlack(workers=max(workers[: self._num_sample_stages]))
+        self._workers = workers
+        self._schedule = LeastSlack()
         self._waiting: list[list[tuple[tuple[float, int, int], Job]]] = [[] for _ in stages]
         self._running = [0] * len(self._stages)
         self._set_aside: dict[Job, int] = {}
@@ -81,7 +82,8 @@ class Run:
         facts: MicrobatchFacts | None = None,
     ) -> None:
         """Take the next microbatch of the plan, with the predicted seconds of its samples."""
-        begins = self._schedule.latest_begins(seconds)
+        workers = max(self._workers[: self._num_sample_stages])
+        begins = self._schedule.latest_begins(seconds, workers=workers)
         job = MicrobatchJob(self._admitted, facts, sample_ids, begins, self._num_sample_stages)
         self._admitted += 1
         self.window.append(job)

@@ -16,25 +16,28 @@ class LeastSlack:
     first (Mok 1983); the present is the same for all, so it need not be subtracted, and a time once
     given stays.
 
-    Only predicted seconds enter, never a clock.
-
-    Args:
-        workers: Workers that share the samples' work.
+    Only predicted seconds enter, never a clock. Where the number of workers changes, work that is
+    added later is spread over the new number.
 
     Example:
-        >>> order = LeastSlack(workers=2)
-        >>> order.latest_begins([1.0, 1.0])
+        >>> order = LeastSlack()
+        >>> order.latest_begins([1.0, 1.0], workers=2)
         [0.0, 0.0]
-        >>> order.latest_begins([1.0, 50.0])
+        >>> order.latest_begins([1.0, 50.0], workers=2)
         [25.5, -23.5]
+        >>> order.latest_begins([1.0, 7.0], workers=8)
+        [26.5, 20.5]
     """
 
-    def __init__(self, *, workers: int) -> None:
-        self._workers = workers
-        self._work = 0.0
+    def __init__(self) -> None:
+        self._due = 0.0
 
-    def latest_begins(self, seconds: Sequence[float]) -> list[float]:
-        """Latest begin of each sample of the next microbatch, in the plan's order."""
-        self._work += sum(seconds)
-        due = self._work / self._workers
-        return [due - own for own in seconds]
+    def latest_begins(self, seconds: Sequence[float], *, workers: int) -> list[float]:
+        """Latest begin of each sample of the next microbatch, in the plan's order.
+
+        Args:
+            seconds: Predicted seconds of its samples.
+            workers: Workers that share the samples' work now.
+        """
+        self._due += sum(seconds) / workers
+        return [self._due - own for own in seconds]

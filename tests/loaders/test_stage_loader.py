@@ -1,6 +1,7 @@
 """BalancedDataLoader with stages of its own in place of torch's workers."""
 
 import threading
+import warnings
 
 import numpy as np
 import pytest
@@ -149,3 +150,16 @@ def test_stages_of_the_user_take_the_place_of_the_dataset():
 def test_options_that_do_not_go_together_are_refused_by_both_names(options, message):
     with pytest.raises(ArgumentError, match=message):
         list(loader(**options))
+
+
+def test_delivery_by_readiness_warns_where_ranks_wait_for_each_other_in_every_microbatch():
+    """The default barrier is warned of; one wait a step, one rank and the plan's order are fine."""
+    with pytest.warns(
+        UserWarning, match=r"order is 'ready'.*barrier is 'microbatch'.*order='plan'"
+    ):
+        loader(workers="thread", order="ready")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loader(workers="thread", order="ready", barrier="step")
+        loader(workers="thread", order="ready", dp_size=1)
+        loader(workers="thread", order="plan")

@@ -84,3 +84,16 @@ def test_bytes_in_flight_stay_within_the_bound_and_one_sample(counts, max_bytes,
         assert run.room.held <= max(max_bytes, largest) + 3 * max(sizes.values())
         run.deliver()
     assert run.room.held == 0
+
+
+def test_more_workers_make_later_work_due_earlier():
+    """The rule follows a change of the workers: twice as many, half the time to the due time."""
+    workers = [1]
+    run = Run([Stage(name="read", work=int, threads=0)], workers=workers, look_ahead=8,
+              max_bytes=1 << 20)  # fmt: skip
+    due = []
+    for number in range(6):
+        workers[0] = 1 if number < 3 else 2
+        run.admit([number], [4.0])
+        due.append(run.window[-1].samples[0].urgency[0] + 4.0)
+    assert due == [4.0, 8.0, 12.0, 14.0, 16.0, 18.0]

@@ -25,6 +25,7 @@ from balancer.topology import Topology
 
 __all__ = [
     "Candidate",
+    "are_few",
     "best_placement",
     "fewest_slots",
     "fewest_that_fit",
@@ -186,7 +187,7 @@ def best_placement(
         enough = best.value <= (goal if num_groups == 1 else bound * _PROMISING)
         if (enough or _is_large(problem, topology)) and not fewest_faults:
             break
-    if cover is None and _are_few(problem, num_slots * topology.dp_size):
+    if cover is None and are_few(problem, num_slots * topology.dp_size):
         return _best_of_all(problem, topology, num_slots, bound, best)
     if best is not None and best.value > goal:
         value = refined(problem, topology, best.cells, num_slots, goal, cover)
@@ -194,7 +195,7 @@ def best_placement(
     return best
 
 
-def _are_few(problem: StepProblem, num_cells: int) -> bool:
+def are_few(problem: StepProblem, num_cells: int) -> bool:
     """Whether all placements can be tried: refinement does not reach them all under tight caps."""
     most = _FEW_PLACEMENTS
     return problem.num_items < most.bit_length() and num_cells**problem.num_items <= most

@@ -4,10 +4,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.bounds import step_bound
-from balancer.candidates import Candidate, fewest_that_fit, given_order, keeps_limits
+from balancer.candidates import Candidate, are_few, fewest_that_fit, given_order, keeps_limits
 from balancer.deferral import defer_language
 from balancer.errors import CapacityError, PlanError
 from balancer.kernels.fill import fill_cells
+from balancer.kernels.pipeline_exact import place_pipelines_exactly
 from balancer.kernels.pipeline_place import place_at_targets
 from balancer.kernels.pipeline_search import search_pipelines
 from balancer.kernels.placement import fill_empty, place_by_amount
@@ -128,8 +129,13 @@ def _promising(problem: StepProblem, topology: Topology, counts: range) -> list[
 
 
 def _best_candidate(problem: StepProblem, topology: Topology, sizes: Fluid) -> Candidate | None:
-    """The first placement that keeps the limits, searched; None where there is none."""
+    """The first placement that keeps the limits, searched; None where there is none.
+
+    Of few placements the best of all.
+    """
     num_slots, num_columns = sizes.targets.shape
+    if are_few(problem, topology.dp_size * num_slots):
+        return _best_of_all(problem, topology, num_slots)
     floor = np.maximum(sizes.targets.mean(axis=0) * _FLOOR, 1.0)
     limits = (problem.amounts, problem.caps, problem.padded)
     size, ranks = (topology.dp_size, num_slots), problem.kernel_ranks(1)
@@ -150,6 +156,22 @@ def _best_candidate(problem: StepProblem, topology: Topology, sizes: Fluid) -> C
     fill_empty(problem.order, size[0] * size[1], cells, problem.amounts, problem.caps, *size, ranks)
     excess, value, cells = _searched(problem, topology, cells, sizes)
     return None if excess else Candidate(name, slot_major(cells, *size), value)
+
+
+def _best_of_all(problem: StepProblem, topology: Topology, num_slots: int) -> Candidate | None:
+    """The best of all placements that keep the limits; None where there is none."""
+    cells, most = np.zeros(problem.num_items, np.int64), 2**62
+    schedule = pipeline_schedule(topology, num_slots)
+    value = place_pipelines_exactly(
+        cells, problem.costs, problem.constants, (problem.amounts, problem.caps, problem.padded),
+        topology.dp_size, num_slots,
+        (schedule.lane, schedule.after, schedule.duration, schedule.num_stages, schedule.pp_size),
+        in_flight_cap(topology), most, pipeline_value(problem, topology, cells[:0], num_slots),
+        problem.kernel_ranks(1),
+    )  # fmt: skip
+    if value == most:
+        return None
+    return Candidate("exact search", slot_major(cells, topology.dp_size, num_slots), int(value))
 
 
 def _searched(

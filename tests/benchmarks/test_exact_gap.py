@@ -53,7 +53,8 @@ def test_records_set_ours_beside_the_baselines() -> None:
     assert all(r.n == 4 for r in records)
     for barrier in ("step", "pipeline"):
         ours = values["random", "balanced", barrier, "gap_to_optimum_worst"]
-        assert -1e-9 <= ours <= values["random", "arrival", barrier, "gap_to_optimum_worst"]
+        assert abs(ours) < 1e-9
+        assert values["random", "arrival", barrier, "gap_to_optimum_worst"] > 0.1
         assert values["random", "balanced", barrier, "optimum_over_bound_worst"] >= -1e-9
         assert values["random_limited", "balanced", barrier, "no_plan_found"] == 0
     assert ("random_limited", "arrival", "step", "gap_to_optimum_worst") not in values

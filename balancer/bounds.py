@@ -63,7 +63,8 @@ def step_bound(
         return pipeline_bound(problem, topology, num_slots=num_slots)
     slow, room = _of_ranks(problem, topology.dp_size)
     least_slow = None if slow is None else slow.min(axis=1)
-    best = partition_bound(problem.totals, topology.dp_size, least_slow)
+    by_total = problem.by_module if problem.num_modules == 1 else None
+    best = partition_bound(problem.totals, topology.dp_size, least_slow, by_total)
     if topology.barrier == "step":
         return best
     parts = []
@@ -71,7 +72,8 @@ def step_bound(
     for k in range(problem.num_modules):
         column = problem.costs[k :: problem.num_modules]
         speeds = None if slow is None else slow[:, k]
-        part = partition_bound(column, topology.dp_size, speeds)
+        order = problem.by_module[k * problem.num_items : (k + 1) * problem.num_items]
+        part = partition_bound(column, topology.dp_size, speeds, order)
         for a, cap in enumerate(problem.caps):
             limited = capacity_bound(
                 column, amounts[:, a], int(cap), topology.dp_size, speeds, room[a]

@@ -5,17 +5,22 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.sorting import stable_order
+
 __all__ = ["capacity_bound", "partition_bound"]
 
 
 def partition_bound(
-    weights: NDArray[np.int64], num_parts: int, slow: NDArray[np.int64] | None = None
+    weights: NDArray[np.int64],
+    num_parts: int,
+    slow: NDArray[np.int64] | None = None,
+    dearest_first: NDArray[np.int64] | None = None,
 ) -> tuple[int, str]:
     """Least possible largest sum when `weights` are split into `num_parts`, and what binds.
 
     The largest of: the mean, rounded up; the largest weight; and for every j the j + 1 smallest
     of the j * num_parts + 1 largest weights, since some part must hold j + 1 of those.
-    O(n log n).
+    O(n), and sorting unless the order of the weights is given.
 
     With `slow`, int64 `(num_parts,)`, a part's sum counts times its slowness. The j largest then
     take what the j fastest parts need for them together, and where the n largest are no less than
@@ -27,9 +32,11 @@ def partition_bound(
         >>> partition_bound(np.array([8, 4, 2, 1]), 2, np.array([1, 4]))
         (12, 'mean load')
     """
+    if dearest_first is None:
+        dearest_first = stable_order(weights.max(initial=0) - weights)
+    descending = weights[dearest_first]
     if slow is not None:
-        return _unequal_bound(np.sort(weights)[::-1], np.sort(slow))
-    descending = np.sort(weights)[::-1]
+        return _unequal_bound(descending, np.sort(slow))
     mean = -(-int(weights.sum()) // num_parts)
     bound, binds = mean, "mean load"
     if len(weights) and int(descending[0]) > bound:

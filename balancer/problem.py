@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from balancer.cost import Costs
 from balancer.effort import Effort, SearchBudget, search_budget
-from balancer.kernels.quantise import largest_total, quantise, share_keys
+from balancer.kernels.quantise import largest_total, quantise, share_keys, shares_of
 from balancer.pipeline_stages import stage_shares
 from balancer.priced import PricedSamples
 from balancer.ranks import UnequalRanks, slowness, unequal_ranks
@@ -36,6 +36,8 @@ class StepProblem:
             barrier the forward at each stage, then the backward at each; else one.
         costs: Cost of item i in column k at `[i * num_modules + k]`, int64.
         totals: Sum over modules of each item, int64.
+        by_module: Items by their cost in each column, descending, one column after the other;
+            int64, empty under the pipeline barrier.
         shares: Cost of item i in real module k as a share of the module, int64, all on one scale.
         num_share_modules: Modules with any cost, columns of `shares`.
         order: All items, dearest first: 0, 1, 2, ...
@@ -59,6 +61,7 @@ class StepProblem:
     num_modules: int
     costs: NDArray[np.int64]
     totals: NDArray[np.int64]
+    by_module: NDArray[np.int64]
     shares: NDArray[np.int64]
     num_share_modules: int
     order: NDArray[np.int64]
@@ -72,12 +75,6 @@ class StepProblem:
     budget: SearchBudget
     ranks: UnequalRanks | None = None
     time_unit: float = 1.0
-
-    @property
-    def by_module(self) -> NDArray[np.int64]:
-        """Items by their cost in each column, descending, one column after the other."""
-        columns = self.costs.reshape(self.num_items, self.num_modules).T
-        return np.concatenate([stable_order(column.max() - column) for column in columns])
 
     def to_cost(self, value: int) -> float:
         """A quantised step time in the unit of the costs."""
@@ -104,12 +101,13 @@ def build_problem(
     alone: NDArray[np.bool_],
     topology: Topology,
     effort: Effort = "fast",
+    by_id: NDArray[np.int64] | None = None,
 ) -> StepProblem:
     """Quantise the samples `given`; `alone` marks those that get their own microbatch.
 
-    O(num_items * log(num_items)).
+    `by_id` is the order of their ids, where the caller has it. O(num_items).
     """
-    position = stable_order(given)
+    position = stable_order(given) if by_id is None else by_id
     num_modules = len(costs.modules)
     rows_of_step = costs.select(given[position])
     values = rows_of_step.values.ravel()
@@ -124,7 +122,7 @@ def build_problem(
     scales = 2.0**_COST_BITS / np.maximum(sums, 1)
     bits = min(20, (62 - len(given).bit_length()) // 2)
     shift = _COST_BITS + 2 - bits
-    shares, keys = share_keys(quantised, num_modules, scales, shift, bits)
+    keys = share_keys(quantised, num_modules, scales, shift, bits)
     dearest_first = stable_order(keys)
     position, keys = position[dearest_first], keys[dearest_first]
     used = np.flatnonzero(sums) if sums.any() else np.arange(1)
@@ -148,7 +146,8 @@ def build_problem(
         num_modules=columns.shape[1],
         costs=columns.ravel(),
         totals=totals,
-        shares=_rows(shares, num_modules, dearest_first, used).ravel(),
+        by_module=_by_column(columns[:, : 0 if topology.barrier == "pipeline" else None]),
+        shares=shares_of(rows.ravel(), len(used), scales[used]),
         num_share_modules=len(used),
         order=np.arange(len(given)),
         peaks=(2.0**bits - 1) - (keys >> np.int64(bits)),
@@ -242,6 +241,12 @@ def _rows(
     """Rows of a flattened table in the given order, cut to some of its columns."""
     rows = np.take(flat.reshape(-1, num_modules), order, axis=0)
     return rows if len(modules) == num_modules else np.ascontiguousarray(rows[:, modules])
+
+
+def _by_column(columns: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Rows by each column, descending, one column after the other."""
+    orders = [stable_order(column.max() - column) for column in columns.T]
+    return np.concatenate([np.zeros(0, np.int64), *orders])
 
 
 def _amounts(

@@ -16,6 +16,7 @@ from balancer.pipeline_planner import check_fillers, solve_pipelines
 from balancer.plan import Flag, Plan
 from balancer.priced import PricedSamples
 from balancer.problem import StepProblem, build_problem
+from balancer.sorting import stable_order
 from balancer.topology import Topology, check_choice
 
 __all__ = ["Oversize", "oversize_ids", "plan_from_assignment", "plan_step"]
@@ -79,7 +80,7 @@ def plan_step(
     """
     check_choice("oversize", oversize, get_args(Oversize))
     effort = checked_effort(effort)
-    given = _checked_ids(costs, sample_ids, flags)
+    given, by_id = _checked_ids(costs, sample_ids, flags)
     given_flags = np.zeros(len(given), np.int8) if flags is None else np.asarray(flags, np.int8)
     costs.check_legal(given)
     over = oversize_ids(costs, topology, oversize, sample_ids=given)
@@ -87,6 +88,7 @@ def plan_step(
     dropped = np.sort(given[is_over]) if oversize == "drop" else np.zeros(0, np.int64)
     if oversize == "drop":
         given, given_flags, is_over = given[~is_over], given_flags[~is_over], is_over[~is_over]
+        by_id = stable_order(given)
     if len(given) < topology.dp_size * topology.num_microbatches and not fill:
         raise PlanError(
             f"step {step} has {len(given)} samples for {topology.dp_size} ranks x "
@@ -95,7 +97,7 @@ def plan_step(
         )
     if not len(given):
         raise PlanError(f"step {step} has no samples left; nothing can be delivered in it")
-    problem = build_problem(costs, given, is_over, topology, effort)
+    problem = build_problem(costs, given, is_over, topology, effort, by_id)
     given_cells = given_order(problem.position, topology.dp_size, topology.num_microbatches)
     given_value = quantised_time(problem, topology, given_cells, topology.num_microbatches)
     if topology.barrier == "pipeline":
@@ -144,7 +146,7 @@ def plan_from_assignment(
     Raises:
         ArgumentError: Lengths differ or a cell is outside the step.
     """
-    given = _checked_ids(costs, sample_ids, flags)
+    given, by_id = _checked_ids(costs, sample_ids, flags)
     given_flags = np.zeros(len(given), np.int8) if flags is None else np.asarray(flags, np.int8)
     assigned = np.ascontiguousarray(cells, np.int64)
     num_cells = num_slots * topology.dp_size
@@ -152,7 +154,7 @@ def plan_from_assignment(
         raise ArgumentError(
             f"cells needs one number from 0 to {num_cells - 1} for each of {len(given)} samples"
         )
-    problem = build_problem(costs, given, np.zeros(len(given), np.bool_), topology)
+    problem = build_problem(costs, given, np.zeros(len(given), np.bool_), topology, by_id=by_id)
     placed = assigned[problem.position]
     bound, binds = step_bound(problem, topology, num_slots=num_slots)
     given_cells = given_order(problem.position, topology.dp_size, num_slots)
@@ -172,21 +174,23 @@ def plan_from_assignment(
 
 def _checked_ids(
     costs: PricedSamples, sample_ids: ArrayLike | None, flags: NDArray[np.int8] | None
-) -> NDArray[np.int64]:
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The ids of a step, and their order by id."""
     if sample_ids is None:
-        return np.arange(len(costs))
+        return np.arange(len(costs)), np.arange(len(costs))
     ids = np.ascontiguousarray(sample_ids, np.int64)
     if ids.size and (ids.min() < 0 or ids.max() >= len(costs)):
         raise ArgumentError(
             f"sample_ids reach from {ids.min()} to {ids.max()}; costs has rows 0 to "
             f"{len(costs) - 1}"
         )
+    by_id = stable_order(ids)
     if flags is None and ids.size > 1:
-        ascending = np.sort(ids)
+        ascending = ids[by_id]
         twice = ascending[1:][ascending[1:] == ascending[:-1]]
         if twice.size:
             raise ArgumentError(f"sample_ids has sample {twice[0]} twice; flag one as a repeat")
-    return ids
+    return ids, by_id
 
 
 def _fillers(

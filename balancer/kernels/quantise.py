@@ -7,7 +7,7 @@ import numpy as np
 
 from balancer.kernels.compiled import kernel
 
-__all__ = ["largest_total", "quantise", "share_keys"]
+__all__ = ["largest_total", "quantise", "share_keys", "shares_of"]
 
 
 @kernel
@@ -32,22 +32,28 @@ def quantise(values, factor):
 
 
 @kernel
-def share_keys(costs, num_modules, scales, shift, bits):
-    """Shares of the modules, and a key that is smaller the dearer an item is.
-
-    A share is the floor of `cost * scales[k]`. The key packs the largest share, then the sum of the
-    shares, both without their last `shift` bits and each in `bits` bits, so that larger come
-    first.
-    """
-    num_items = costs.size // num_modules
+def shares_of(costs, num_modules, scales):
+    """Shares of the modules: the floor of `cost * scales[k]`."""
     shares = np.empty(costs.size, np.int64)
-    keys = np.empty(num_items, np.int64)
+    for i in range(costs.size // num_modules):
+        for k in range(num_modules):
+            shares[i * num_modules + k] = np.int64(costs[i * num_modules + k] * scales[k])
+    return shares
+
+
+@kernel
+def share_keys(costs, num_modules, scales, shift, bits):
+    """A key that is smaller the dearer an item is.
+
+    It packs the largest of the item's shares, then the sum of them, both without their last `shift`
+    bits and each in `bits` bits, so that larger come first.
+    """
+    keys = np.empty(costs.size // num_modules, np.int64)
     top = (np.int64(1) << bits) - 1
-    for i in range(num_items):
+    for i in range(keys.size):
         peak, total = np.int64(0), np.int64(0)
         for k in range(num_modules):
             share = np.int64(costs[i * num_modules + k] * scales[k])
-            shares[i * num_modules + k] = share
             peak, total = max(peak, share), total + share
         keys[i] = ((top - (peak >> shift)) << bits) | (top - (total >> shift))
-    return shares, keys
+    return keys

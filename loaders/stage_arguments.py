@@ -102,8 +102,8 @@ def _warn_of_ranks_apart(topology: Topology) -> None:
     """Readiness differs from rank to rank; the plan has like microbatches at the same time."""
     if topology.dp_size > 1 and topology.barrier != "step":
         warnings.warn(
-            f"order is 'ready', the topology's barrier is {topology.barrier!r}: ranks that wait for "
-            "each other in every microbatch run microbatches of like cost at the same time in the "
+            f"order is 'ready', the topology's barrier is {topology.barrier!r}: ranks that wait "
+            "for each other in every microbatch run microbatches of like cost at the same time in the "
             "plan's order only; use order='plan', or barrier='step' if ranks wait once a step",
             stacklevel=4,
         )

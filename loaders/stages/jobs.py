@@ -57,6 +57,16 @@ class MicrobatchJob:
         self.held = 0
         self.ready = False
 
+    def release(self) -> None:
+        """Let go of all results.
+
+        A microbatch and its samples refer to each other: results would stay until the interpreter
+        next looks for such cycles, which may be hundreds of microbatches later.
+        """
+        self.value = None
+        for sample in self.samples:
+            sample.value = None
+
     @property
     def sample_ids(self) -> tuple[int, ...]:
         """Ids of its samples, replacements in place of the replaced."""

@@ -129,10 +129,14 @@ class StagePipeline:
     def _handed_out(self, run: Run) -> Iterator[tuple[MicrobatchFacts | None, Any]]:
         try:
             while (job := self._engine.next_ready(run)) is not None:
-                yield job.facts, job.value
-                del job  # the consumer's is the only reference while the next one is awaited
+                facts, value = job.facts, job.value
+                job.release()
+                del job
+                yield facts, value
+                del value  # the consumer's is the only reference while the next one is awaited
         finally:
             self._engine.end(run)
+            run.release()
 
     @property
     def closed(self) -> bool:

@@ -145,6 +145,11 @@ class Run:
                 return job
         return None
 
+    def release(self) -> None:
+        """Let go of all results; the run is over."""
+        for job in list(self.window):
+            job.release()
+
     def awaited(self) -> str:
         """What the consumer waits for: `"planning"` or the name of a stage."""
         if not self.window:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import os, sys, threading, time
+import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where it is ignored
 from loaders.stages import Stage, StagePipeline
 
 def work(value):
@@ -91,6 +92,7 @@ def test_a_program_with_stages_ends_whatever_ends_it(ending, codes, kind, tmp_pa
         _, errors = program.communicate(timeout=60)
     finally:
         program.kill()
+        program.wait(10)
     assert program.returncode in codes, errors
     until = time.monotonic() + 10
     while any(map(is_running, workers)) and time.monotonic() < until:

@@ -191,6 +191,6 @@ def test_another_process_knows_the_model_by_the_same_key():
         "print(identity(preset('qwen2.5-vl-7b')))"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=240
     )
     assert done.stdout.strip() == identity(preset("qwen2.5-vl-7b"))

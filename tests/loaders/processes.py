@@ -8,7 +8,7 @@ import torch
 import torch.multiprocessing
 from torch import distributed
 
-TIME_LIMIT_S = 120
+TIME_LIMIT_S = 240
 
 
 def _rank(rank: int, function: Any, dp_size: int, folder: Path, arguments: tuple[Any, ...]) -> None:

@@ -122,7 +122,7 @@ def test_another_process_with_another_hash_seed_plans_the_same():
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
     )
     assert answer.returncode == 0, answer.stderr
     assert answer.stdout.strip() == str(list(BalancedBatchSampler(make_planner(dp_size=4))))

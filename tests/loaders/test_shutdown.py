@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 PROGRAM = """
-import multiprocessing, sys, threading, time
+import multiprocessing, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests may run where it is ignored
 from loaders import BalancedDataLoader, PackedCollator
 from tests.loaders.fixed_plan import without_planning
 from tests.loaders.planning import TextDataset, text_tokens
@@ -91,6 +92,7 @@ def test_nothing_is_left_when_a_program_ends(ending, method, persistent, code, t
         _, errors = program.communicate(timeout=120)
     finally:
         program.kill()
+        program.wait(10)
     assert len(workers) == 2, errors
     assert program.returncode in (code, 1 if ending == "Ctrl-C" else code), errors
     until = time.monotonic() + 10

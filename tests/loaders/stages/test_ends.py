@@ -89,7 +89,7 @@ def test_a_program_with_stages_ends_whatever_ends_it(ending, codes, kind, tmp_pa
         workers = children(program.pid)
         if ending.startswith("SIG"):
             program.send_signal(getattr(signal, ending))
-        _, errors = program.communicate(timeout=60)
+        _, errors = program.communicate(timeout=120)
     finally:
         program.kill()
         program.wait(10)

@@ -245,13 +245,13 @@ def _placements(
         columns = (problem.shares, problem.num_share_modules)
         if topology.barrier == "step":
             columns = (problem.totals, 1)
-        order = stable_order(problem.totals.max() - problem.totals)
+        order = stable_order(problem.totals, descending=True)
         num_groups = math.isqrt(topology.dp_size)
         yield "two tiers", place_in_two_tiers(order, *columns, *limits, *size, num_groups)
     shares = (problem.shares, problem.num_share_modules)
     by_share = problem.kernel_ranks(problem.num_share_modules)
     yield "vector greedy", place_on_ranks(problem.order, *shares, *shares, *limits, *size, by_share)
-    dearest = stable_order(problem.totals.max() - problem.totals)
+    dearest = stable_order(problem.totals, descending=True)
     totals, by_total = (problem.totals, 1), problem.kernel_ranks(1)
     yield "scalar greedy", place_on_ranks(dearest, *shares, *totals, *limits, *size, by_total)
     if problem.caps.size:

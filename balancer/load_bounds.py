@@ -33,7 +33,7 @@ def partition_bound(
         (12, 'mean load')
     """
     if dearest_first is None:
-        dearest_first = stable_order(weights.max(initial=0) - weights)
+        dearest_first = stable_order(weights, descending=True)
     descending = weights[dearest_first]
     if slow is not None:
         return _unequal_bound(descending, np.sort(slow))

@@ -109,7 +109,7 @@ def pack_rows(problem: PackingProblem) -> Bins:
     capacity: a bin that begins with the longest sample left can hold no more, and gains nothing
     from shorter ones. Other amounts are packed first-fit, and the better of the two is kept.
     """
-    by_length = stable_order(problem.longest - problem.lengths)
+    by_length = stable_order(problem.lengths, descending=True)
     lengths, capacity = problem.lengths[by_length], problem.capacity
     none = np.empty(0, np.int64)
     least = len(next_fit(lengths, capacity, True, none, none)) - 1
@@ -134,7 +134,7 @@ def _sorted(lengths: _INT, longest: int) -> tuple[NDArray[np.signedinteger], _IN
         order = np.empty(len(lengths), dtype)
         values, counts = longest_first(lengths, longest, order)
         return order, values, counts
-    order = stable_order(longest - lengths).astype(dtype)
+    order = stable_order(lengths, descending=True).astype(dtype)
     values, counts = np.unique(lengths, return_counts=True)
     return order, values[::-1].copy(), counts[::-1].astype(np.int64)
 

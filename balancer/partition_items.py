@@ -61,7 +61,7 @@ def build_items(
     item_of, num_items = _grouped(groups, len(values))
     if groups is not None:
         weights = _sums(weights, item_of, num_items)
-    order = stable_order(weights.max(initial=0) - weights)
+    order = stable_order(weights, descending=True)
     low, high = _count_range(counts, num_items, num_parts)
     table, caps = _limits(limits, amounts, len(values), num_parts)
     if table.shape[1]:

@@ -172,7 +172,7 @@ def _fitted(problem: PartitionProblem, most_time: float) -> NDArray[np.int64] | 
     shares = table / np.maximum(caps.mean(axis=0), 0.5)
     largest = np.floor(shares.max(axis=1) * _SHARE).astype(np.int64)
     parts = place_by_fit(
-        stable_order(largest.max(initial=0) - largest), shares.argmax(axis=1), table.ravel(),
+        stable_order(largest, descending=True), shares.argmax(axis=1), table.ravel(),
         caps.ravel(), caps.shape[1], problem.num_parts, problem.low, problem.high,
     )  # fmt: skip
     return None if (parts < 0).any() else parts
@@ -187,7 +187,7 @@ def _even_amounts(problem: PartitionProblem) -> NDArray[np.int64] | None:
         means = np.maximum(caps.mean(axis=0), 0.5)
         shares = np.floor((table / means).sum(axis=1) * _SHARE).astype(np.int64)
         room = (caps / means).sum(axis=1) * _SHARE
-    order = stable_order(shares.max(initial=0) - shares)
+    order = stable_order(shares, descending=True)
     amounts = replace(
         problem,
         weights=shares[order],

@@ -1,12 +1,12 @@
 """StepProblem: one step's samples as the integer arrays that the kernels work on."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.cost import Costs
 from balancer.effort import Effort, SearchBudget, search_budget
 from balancer.kernels.quantise import largest_total, quantise, share_keys, shares_of
 from balancer.pipeline_stages import stage_shares
@@ -111,6 +111,9 @@ def build_problem(
     num_modules = len(costs.modules)
     rows_of_step = costs.select(given[position])
     values = rows_of_step.values.ravel()
+    sizes = {name: getattr(rows_of_step, name)
+             for name in topology.limits.room if name != "samples"}  # fmt: skip
+    del rows_of_step  # memory touched for the first time is what large steps wait for
     largest, num_terms = largest_total(values, num_modules), len(given)
     if topology.barrier == "pipeline":
         largest = max(largest, topology.microbatch_cost * topology.num_stages)
@@ -120,6 +123,7 @@ def build_problem(
     quantised = quantise(values, 2.0**-exponent)
     sums = np.array([quantised[k::num_modules].sum() for k in range(num_modules)])
     scales = 2.0**_COST_BITS / np.maximum(sums, 1)
+    del values
     bits = min(20, (62 - len(given).bit_length()) // 2)
     shift = _COST_BITS + 2 - bits
     keys = share_keys(quantised, num_modules, scales, shift, bits)
@@ -127,6 +131,7 @@ def build_problem(
     position, keys = position[dearest_first], keys[dearest_first]
     used = np.flatnonzero(sums) if sums.any() else np.arange(1)
     rows = _rows(quantised, num_modules, dearest_first, used)
+    del quantised
     totals = rows[:, 0].copy()
     for column in rows.T[1:]:  # far faster than a sum along short rows
         totals += column
@@ -137,7 +142,7 @@ def build_problem(
     else:
         columns = totals[:, None]
     in_turn = columns is rows
-    amounts, caps = _amounts(rows_of_step, dearest_first, alone[position], topology)
+    amounts, caps = _amounts(sizes, dearest_first, alone[position], topology)
     ranks = unequal_ranks(slow[:, used], topology.limits, topology.rank_limits, len(caps))
     return StepProblem(
         num_items=len(given),
@@ -245,14 +250,17 @@ def _rows(
 
 def _by_column(columns: NDArray[np.int64]) -> NDArray[np.int64]:
     """Rows by each column, descending, one column after the other."""
-    orders = [stable_order(column.max() - column) for column in columns.T]
-    return np.concatenate([np.zeros(0, np.int64), *orders])
+    orders = [stable_order(column, descending=True) for column in columns.T]
+    return orders[0] if len(orders) == 1 else np.concatenate([np.zeros(0, np.int64), *orders])
 
 
 def _amounts(
-    rows: Costs, order: NDArray[np.int64], alone: NDArray[np.bool_], topology: Topology
+    sizes: Mapping[str, NDArray[np.int64]],
+    order: NDArray[np.int64],
+    alone: NDArray[np.bool_],
+    topology: Topology,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Flattened amounts of rows in the given order, and their caps.
+    """Flattened amounts of samples in the given order, and their caps.
 
     `alone` is in that order too; an item to be left alone takes up every sample place.
 
@@ -262,7 +270,7 @@ def _amounts(
     columns, caps = [], []
     for name, limit in limits.room.items():
         if name != "samples":
-            taken = np.minimum(limits.taken(name, getattr(rows, name)[order]), limit)
+            taken = np.minimum(limits.taken(name, sizes[name][order]), limit)
             columns.append(np.where(anywhere, 0, taken) if anywhere.any() else taken)
             caps.append(limit)
     places = limits.max_samples
@@ -271,7 +279,7 @@ def _amounts(
         caps.append(places)
         places = None
     if places is not None or alone.any():
-        places = len(rows) + 1 if places is None else places
+        places = len(order) + 1 if places is None else places
         columns.append(np.where(alone, places, 1))
         caps.append(places)
     if not columns:

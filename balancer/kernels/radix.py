@@ -8,12 +8,12 @@ __all__ = ["radix_order"]
 
 
 @kernel
-def _starts(keys, place_bits, digit_bits, starts, packed):
+def _starts(keys, flipped, place_bits, digit_bits, starts, packed):
     """Where the keys of each digit begin, digit after digit; packs each key with its position."""
     num_digits = np.int64(1) << digit_bits
     mask = num_digits - 1
     for i in range(keys.size):
-        key = keys[i]
+        key = abs(keys[i] - flipped)
         packed[i] = (key << place_bits) | i
         for first in range(0, starts.size, num_digits):
             starts[first + (key & mask)] += 1
@@ -27,16 +27,17 @@ def _starts(keys, place_bits, digit_bits, starts, packed):
 
 
 @kernel
-def radix_order(keys, place_bits, digit_bits, num_passes):
+def radix_order(keys, flipped, place_bits, digit_bits, num_passes):
     """Positions that sort `keys` ascending, equal keys in their given order.
 
-    Keys are >= 0 and below `2**(digit_bits * num_passes)`, positions below `2**place_bits`, and
-    both together have at most 63 bits. Sorts by the last digit first (Knuth, volume 3, section
-    5.2.5). O(size * num_passes + 2**digit_bits * num_passes).
+    With the largest key as `flipped` the order is descending, otherwise `flipped` is 0. Keys are
+    >= 0 and below `2**(digit_bits * num_passes)`, positions below `2**place_bits`; together they
+    have at most 63 bits. Sorts by the last digit first (Knuth, volume 3, section 5.2.5).
+    O(size * num_passes + 2**digit_bits * num_passes).
     """
     starts = np.zeros(num_passes << digit_bits, np.int64)
     packed, other = np.empty(keys.size, np.int64), np.empty(keys.size, np.int64)
-    _starts(keys, place_bits, digit_bits, starts, packed)
+    _starts(keys, flipped, place_bits, digit_bits, starts, packed)
     mask = (np.int64(1) << digit_bits) - 1
     for turn in range(num_passes):
         shift, first = place_bits + turn * digit_bits, turn << digit_bits

@@ -58,3 +58,5 @@ def test_stable_order_is_the_stable_argsort(keys):
     """Sorting digit by digit gives what a stable argsort gives, for any size of keys."""
     array = np.array(keys, np.int64)
     assert stable_order(array).tolist() == np.argsort(array, kind="stable").tolist()
+    falling = np.argsort(-array, kind="stable").tolist()
+    assert stable_order(array, descending=True).tolist() == falling

@@ -6,9 +6,10 @@ from typing import Any
 from torch.utils.data import IterableDataset
 
 from balancer.errors import ArgumentError
+from balancer.modality_options import ModalitySync
 from balancer.planner import Tail
 from balancer.samples import SampleTable
-from balancer.topology import Layout, Limits, check_count
+from balancer.topology import Barrier, Layout, Limits, Modules, Topology, check_count
 from loaders.sampler import BalancedBatchSampler
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "resolve_limits",
     "resolve_sizes",
     "resolve_tail",
+    "resolve_topology",
 ]
 
 
@@ -102,6 +104,44 @@ def resolve_sizes(dataset: Any, sizes: SampleTable | None) -> SampleTable:
             "sizes of dataset[i]"
         )
     return table
+
+
+def resolve_topology(
+    collate_fn: Any,
+    *,
+    dp_size: int,
+    num_microbatches: int,
+    max_microbatches: int | None,
+    max_tokens: int | None,
+    max_patches: int | None,
+    max_images: int | None,
+    max_samples: int | None,
+    limits: Limits | None,
+    layout: Layout | None,
+    barrier: Barrier,
+    modules: Modules,
+    modality_sync: ModalitySync | None,
+) -> Topology:
+    """Topology from the arguments that loaders over tables and over streams share.
+
+    Raises:
+        ArgumentError: An argument is not allowed or two do not go together.
+    """
+    maxima = {
+        "max_tokens": max_tokens,
+        "max_patches": max_patches,
+        "max_images": max_images,
+        "max_samples": max_samples,
+    }
+    return Topology(
+        dp_size=dp_size,
+        num_microbatches=num_microbatches,
+        max_microbatches=max_microbatches,
+        barrier=barrier,
+        modules=modules,
+        limits=resolve_limits(limits, layout, collate_fn, maxima),
+        modality_sync=modality_sync,
+    )
 
 
 def resolve_global_batch_size(

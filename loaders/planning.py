@@ -12,12 +12,12 @@ from balancer.modality_options import ModalitySync
 from balancer.planner import Illegal, Tail
 from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
-from balancer.topology import Barrier, Layout, Limits, Modules, Topology
+from balancer.topology import Barrier, Layout, Limits, Modules
 from loaders.arguments import (
     resolve_global_batch_size,
-    resolve_limits,
     resolve_sizes,
     resolve_tail,
+    resolve_topology,
 )
 from loaders.rank import discover_rank
 from loaders.sampler import BalancedBatchSampler
@@ -72,29 +72,21 @@ def plan_batches(
             "of the SampleTable such as lambda table: table.text_tokens"
         )
     rank, size = discover_rank(dp_rank, dp_size, mesh)
-    maxima = {
-        "max_tokens": max_tokens,
-        "max_patches": max_patches,
-        "max_images": max_images,
-        "max_samples": max_samples,
-    }
-    caps = resolve_limits(limits, layout, collate_fn, maxima)
-    filled = batch_size is None and global_batch_size is None and set(caps.given) - {"samples"}
-    samples_of_step = resolve_global_batch_size(
-        batch_size=batch_size,
-        global_batch_size=global_batch_size,
-        dp_size=size,
-        num_microbatches=num_microbatches,
-    ) if not filled else None  # fmt: skip
-    topology = Topology(
-        dp_size=size,
-        num_microbatches=num_microbatches,
-        max_microbatches=max_microbatches,
-        barrier=barrier,
-        modules=modules,
-        limits=caps,
-        modality_sync=modality_sync,
-    )
+    topology = resolve_topology(
+        collate_fn, dp_size=size, num_microbatches=num_microbatches,
+        max_microbatches=max_microbatches, max_tokens=max_tokens, max_patches=max_patches,
+        max_images=max_images, max_samples=max_samples, limits=limits, layout=layout,
+        barrier=barrier, modules=modules, modality_sync=modality_sync,
+    )  # fmt: skip
+    capped = set(topology.limits.given) - {"samples"}
+    samples_of_step = None  # steps are filled as far as the limits go
+    if batch_size is not None or global_batch_size is not None or not capped:
+        samples_of_step = resolve_global_batch_size(
+            batch_size=batch_size,
+            global_batch_size=global_batch_size,
+            dp_size=size,
+            num_microbatches=num_microbatches,
+        )
     return BalancedBatchSampler.from_table(
         resolve_sizes(dataset, sizes),
         cost_model,

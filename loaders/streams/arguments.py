@@ -4,11 +4,18 @@ from collections.abc import Generator, Mapping
 from typing import Any, get_args
 
 from balancer.errors import ArgumentError
+from balancer.modality_options import ModalitySync
 from balancer.planner import Illegal
 from balancer.step_planner import Oversize
 from balancer.topology import Barrier, Topology, check_choice, check_count
 
-__all__ = ["check_stream", "microbatches_per_epoch", "steps_of_window", "stream_options"]
+__all__ = [
+    "check_stream",
+    "check_sync",
+    "microbatches_per_epoch",
+    "steps_of_window",
+    "stream_options",
+]
 
 
 _READING = (
@@ -107,6 +114,19 @@ def check_stream(
     check_choice("illegal", illegal, get_args(Illegal))
     if steps_per_epoch is not None:
         check_count("steps_per_epoch", steps_per_epoch)
+
+
+def check_sync(modality_sync: ModalitySync | None, *, moves: bool) -> None:
+    """Refuse what takes samples of other ranks where samples stay on theirs.
+
+    Raises:
+        ArgumentError: Modalities are to be spread over ranks that keep their samples.
+    """
+    if modality_sync in ("spread", "uniform") and not moves:
+        raise ArgumentError(
+            f"modality_sync is {modality_sync!r}, for which samples must change ranks; use "
+            'rebalance(), or "dummy"'
+        )
 
 
 def steps_of_window(window_size: int, global_batch_size: int, topology: Topology) -> int:

@@ -7,18 +7,25 @@ from typing import Any
 from torch.utils.data import default_collate
 
 from balancer.cost import CostFunction
+from balancer.effort import Effort, checked_effort
 from balancer.errors import PlanError
+from balancer.modality_options import ModalitySync
 from balancer.planner import Illegal, Tail
 from balancer.step_planner import Oversize
-from balancer.topology import Barrier, Layout, Limits, Modules, Topology, check_count
+from balancer.topology import Barrier, Layout, Limits, Modules, check_count
 from loaders.arguments import (
     resolve_global_batch_size,
-    resolve_limits,
     resolve_tail,
+    resolve_topology,
 )
 from loaders.handing_out import HandsOut
 from loaders.microbatch import MicrobatchFacts, SampleList
-from loaders.streams.arguments import check_stream, microbatches_per_epoch, steps_of_window
+from loaders.streams.arguments import (
+    check_stream,
+    check_sync,
+    microbatches_per_epoch,
+    steps_of_window,
+)
 from loaders.streams.engine import PlannedWindow, StreamEngine, StreamStats
 from loaders.streams.exchange import RankLink, find_group
 from loaders.streams.reader import WindowReader
@@ -61,9 +68,13 @@ class StreamLoader(HandsOut):
         max_tokens: Most tokens of a microbatch; it, `max_patches`, `max_images`, `max_samples`,
             `limits`, `layout` and `modules` as in `BalancedDataLoader`.
         barrier: Where ranks wait, `"step"` or `"microbatch"`.
+        modality_sync: As in `balancer.topology.Topology`; `"spread"` and `"uniform"` where samples
+            may change ranks only, with `rebalance`.
         oversize: As in `BalancedDataLoader`, and likewise `illegal`; what they drop is listed.
         tail: Samples that do not fill a last step are left out (`"drop"`), completed by repeats
             (`"pad"`), or run with zero-loss fillers (`"filler"`).
+        effort: Counted work that planning a step may take, as in `balancer.planner.plan_step`;
+            where samples keep their ranks the default is the fast one.
         drop_last: torch's word for it: `tail="drop"` or `"pad"`.
         steps_per_epoch: Optimizer steps of an epoch; streams that end before are an error. `None`:
             until they end, and the loader has no length.
@@ -119,9 +130,11 @@ class StreamLoader(HandsOut):
         layout: Layout | None = None,
         barrier: Barrier = "microbatch",
         modules: Modules = "in_turn",
+        modality_sync: ModalitySync | None = None,
         oversize: Oversize = "error",
         illegal: Illegal = "error",
         tail: Tail | None = None,
+        effort: Effort = "default",
         drop_last: bool | None = None,
         steps_per_epoch: int | None = None,
         group: Any = None,
@@ -134,20 +147,13 @@ class StreamLoader(HandsOut):
         check_stream(dataset, size_fn, barrier, oversize, illegal, steps_per_epoch, options)
         self.collate_fn = default_collate if collate_fn is None else collate_fn
         self._group, self.dp_rank, self.dp_size = find_group(group)
-        maxima = {
-            "max_tokens": max_tokens,
-            "max_patches": max_patches,
-            "max_images": max_images,
-            "max_samples": max_samples,
-        }
-        topology = Topology(
-            dp_size=self.dp_size,
-            num_microbatches=num_microbatches,
-            max_microbatches=max_microbatches,
-            barrier=barrier,
-            modules=modules,
-            limits=resolve_limits(limits, layout, collate_fn, maxima),
-        )
+        topology = resolve_topology(
+            collate_fn, dp_size=self.dp_size, num_microbatches=num_microbatches,
+            max_microbatches=max_microbatches, max_tokens=max_tokens, max_patches=max_patches,
+            max_images=max_images, max_samples=max_samples, limits=limits, layout=layout,
+            barrier=barrier, modules=modules, modality_sync=modality_sync,
+        )  # fmt: skip
+        check_sync(modality_sync, moves=self._moves)
         samples_of_step = resolve_global_batch_size(
             batch_size=batch_size, global_batch_size=global_batch_size, dp_size=self.dp_size,
             num_microbatches=num_microbatches,
@@ -158,6 +164,7 @@ class StreamLoader(HandsOut):
             window_steps=steps_of_window(window_size, samples_of_step, topology),
             oversize=oversize,
             tail=resolve_tail(tail, drop_last),
+            effort=checked_effort(effort),
         )
         pricing = RowPricing.of(size_fn, cost_model, topology, oversize=oversize, illegal=illegal)
         source = StreamSource(

@@ -65,6 +65,7 @@ def plan_moving(
             sample_ids=np.arange(num_steps * size),
             num_steps=num_steps,
             oversize=rules.oversize,
+            effort=rules.effort,
             epoch=epoch,
             first_step=first_step,
         )
@@ -81,6 +82,7 @@ def plan_moving(
             sample_ids=rest,
             flags=flags,
             oversize=rules.oversize,
+            effort=rules.effort,
             fill=rules.tail == "filler",
             epoch=epoch,
             step=first_step + num_steps,

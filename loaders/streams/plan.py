@@ -1,6 +1,7 @@
 """plan_in_place: the steps of a window where every rank keeps the samples that it read."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -43,7 +44,8 @@ def plan_in_place(
     Within a rank samples change steps, where that makes the dearest ranks of the steps cheaper
     together: dearest first, each to the cheapest step that has room. Within a step each rank's
     samples are shared out evenly on its microbatches, and these run dearest first on every rank.
-    All ranks take as many microbatches as the one that needs most under the limits.
+    Where ranks wait after each module (`Topology.modules`), costs of modules count by themselves in
+    both. All ranks take as many microbatches as the one that needs most under the limits.
 
     Args:
         costs: Costs of the window's samples of all ranks, a rank's in the order it read them.
@@ -75,7 +77,7 @@ def plan_in_place(
     num_steps = min(counts) // size if rules.tail == "drop" else -(-max(counts) // size)
     kept = [own[: num_steps * size] for own in rows]
     left = np.concatenate([own[num_steps * size :] for own in rows])
-    members = _cheapest_membership(costs.total, kept, num_steps, size)
+    members = _cheapest_membership(_columns(costs, rules), kept, num_steps, size)
     steps = []
     for step in range(num_steps):
         ids, flags = [], []
@@ -95,36 +97,49 @@ def plan_in_place(
     return WindowPlan(steps=tuple(steps), left=np.sort(left))
 
 
+def _columns(costs: Costs, rules: StreamRules) -> NDArray[np.float64]:
+    """Costs that ranks wait for one after another, a column each: modules, or their sum."""
+    return costs.values if _in_turn(costs, rules) else costs.total[:, None]
+
+
+def _in_turn(costs: Costs, rules: StreamRules) -> bool:
+    topology = rules.topology
+    in_turn = topology.barrier == "microbatch" and topology.modules == "in_turn"
+    return in_turn and int(costs.values.any(axis=0).sum()) > 1
+
+
 def _cheapest_membership(
-    totals: NDArray[np.float64], kept: Sequence[NDArray[np.int64]], num_steps: int, size: int
+    columns: NDArray[np.float64], kept: Sequence[NDArray[np.int64]], num_steps: int, size: int
 ) -> list[NDArray[np.int64]]:
     """Step of each row of each rank: as given, or spread where that is cheaper."""
     given = [np.arange(len(own)) // size for own in kept]
     if num_steps < 2:
         return given
-    spread = [_spread(totals[own], size) for own in kept]
+    spread = [_spread(columns[own], size) for own in kept]
 
     def time(members: list[NDArray[np.int64]]) -> float:
-        loads = [
-            np.bincount(steps, weights=totals[own], minlength=num_steps)
-            for steps, own in zip(members, kept, strict=True)
-        ]
-        return float(np.max(loads, axis=0).sum())
+        loads = np.zeros((len(kept), num_steps, columns.shape[1]))
+        for rank, own in enumerate(kept):
+            np.add.at(loads[rank], members[rank], columns[own])
+        return float(loads.max(axis=0).sum())
 
     return spread if time(spread) < time(given) else given
 
 
-def _spread(totals: NDArray[np.float64], size: int) -> NDArray[np.int64]:
+def _spread(columns: NDArray[np.float64], size: int) -> NDArray[np.int64]:
     """Each sample, dearest first, to the cheapest of the steps that still have room."""
-    num_steps = -(-len(totals) // size)
-    room = [min(size, len(totals) - step * size) for step in range(num_steps)]
-    load = [0.0] * num_steps
-    members = np.zeros(len(totals), np.int64)
-    for place in np.argsort(-totals, kind="stable"):
-        step = min((s for s in range(num_steps) if room[s]), key=load.__getitem__)
+    num_steps = -(-len(columns) // size)
+    room = [min(size, len(columns) - step * size) for step in range(num_steps)]
+    shares = columns / np.maximum(columns.sum(axis=0), np.finfo(np.float64).tiny)
+    load = np.zeros((num_steps, columns.shape[1]))
+    members = np.zeros(len(columns), np.int64)
+    for place in np.argsort(-shares.max(axis=1, initial=0), kind="stable"):
+        after = load + shares[place]
+        cheapest = np.lexsort((after.sum(axis=1), after.max(axis=1)))
+        step = next(s for s in cheapest.tolist() if room[s])
         members[place] = step
         room[step] -= 1
-        load[step] += float(totals[place])
+        load[step] = after[step]
     return members
 
 
@@ -142,7 +157,7 @@ def _step_plan(
     most = topology.max_microbatches or max(topology.num_microbatches, *map(len, ids))
     for num_slots in range(topology.num_microbatches, most + 1):
         try:
-            parts = [share_out(costs, ids[r], flags[r], rules, num_slots) for r in range(len(ids))]
+            best = _shared_out(costs, ids, flags, rules, num_slots, epoch, step)
         except CapacityError as error:
             if num_slots == most:
                 raise CapacityError(
@@ -152,12 +167,37 @@ def _step_plan(
                 ) from error
             continue
         break
-    cells = [part.slots * topology.dp_size + rank for rank, part in enumerate(parts)]
+    if num_slots > 1 and _in_turn(costs, rules):
+        with suppress(CapacityError):
+            other = _shared_out(costs, ids, flags, rules, num_slots, epoch, step, by_module=True)
+            if other.certificates[0].step_time < best.certificates[0].step_time:
+                return other
+    return best
+
+
+def _shared_out(
+    costs: Costs,
+    ids: Sequence[NDArray[np.int64]],
+    flags: Sequence[NDArray[np.int8]],
+    rules: StreamRules,
+    num_slots: int,
+    epoch: int,
+    step: int,
+    *,
+    by_module: bool = False,
+) -> Plan:
+    """Plan of a step with so many microbatches, each rank's samples shared out on its own."""
+    dp_size = rules.topology.dp_size
+    parts = [
+        share_out(costs, ids[rank], flags[rank], rules, num_slots, by_module=by_module)
+        for rank in range(dp_size)
+    ]
+    cells = [part.slots * dp_size + rank for rank, part in enumerate(parts)]
     plan = plan_from_assignment(
         costs,
         np.concatenate([part.ids for part in parts]),
         np.concatenate(cells),
-        topology,
+        rules.topology,
         num_slots=num_slots,
         flags=np.concatenate([part.flags for part in parts]),
         epoch=epoch,

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from balancer.effort import Effort
 from balancer.planner import Tail
 from balancer.step_planner import Oversize
 from balancer.topology import Topology
@@ -19,6 +20,7 @@ class StreamRules:
         window_steps: Steps of a window.
         oversize: Policy for samples over a limit.
         tail: Policy for samples that do not fill a step.
+        effort: Counted work that planning a step may take.
     """
 
     topology: Topology
@@ -26,6 +28,7 @@ class StreamRules:
     window_steps: int
     oversize: Oversize
     tail: Tail
+    effort: Effort = "default"
 
     @property
     def rank_samples(self) -> int:

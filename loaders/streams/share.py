@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from balancer.cost import Costs
+from balancer.effort import Effort
 from balancer.partition import partition
 from balancer.plan import Flag
 from balancer.step_planner import oversize_ids, plan_step
@@ -38,12 +39,15 @@ def share_out(
     flags: NDArray[np.int8],
     rules: StreamRules,
     num_slots: int,
+    *,
+    by_module: bool = False,
 ) -> Shares:
     """Share samples out on `num_slots` microbatches of nearly equal cost, within the limits.
 
-    Done for every rank on every rank, so quickly: by `balancer.partition.partition` on summed
-    costs. Where a limit is no plain sum (rows padded to the longest, rounded sizes, dummies, a
-    sample alone over it) the planner of steps does it, microbatches standing for ranks.
+    Done for every rank on every rank, so quickly (the default effort is the fast one here): by
+    `balancer.partition.partition` on summed costs. Each module by itself, and where a limit is no
+    plain sum (rows padded to the longest, rounded sizes, dummies, a sample alone over it), the
+    planner of steps does it, microbatches standing for ranks.
 
     Args:
         costs: Costs of the window.
@@ -51,6 +55,7 @@ def share_out(
         flags: Flag of each.
         rules: Limits and policies.
         num_slots: Microbatches.
+        by_module: Whether the costs of each module are evened out, or their sum.
 
     Raises:
         CapacityError: They do not fit.
@@ -66,8 +71,18 @@ def share_out(
     limits = rules.topology.limits
     selected = costs.select(ids)
     over = oversize_ids(selected, rules.topology, "alone", sample_ids=None)
-    if over.size or not _plain(limits):
-        return _planned(costs, ids, flags, rules, num_slots)
+    effort: Effort = "fast" if rules.effort == "default" else rules.effort
+    if by_module or over.size or not _plain(limits):
+        alike = Topology(
+            dp_size=num_slots, num_microbatches=1, max_microbatches=1, limits=limits,
+            barrier="microbatch" if by_module else "step",
+        )  # fmt: skip
+        plan = plan_step(
+            costs, alike, sample_ids=ids, flags=flags, oversize=rules.oversize, fill=True,
+            effort=effort,
+        )  # fmt: skip
+        cells = plan.cell_of_sample()
+        return _in_order(costs, plan.sample_ids, plan.flags, cells, num_slots, plan.alone)
     amounts = {
         "tokens": selected.tokens, "patches": selected.patches, "images": selected.images,
         "samples": np.ones(len(ids), np.int64),
@@ -77,7 +92,7 @@ def share_out(
         num_slots,
         limits=limits.given,
         amounts={name: amounts[name] for name in limits.given},
-        effort="fast",
+        effort=effort,
     )
     return _in_order(costs, ids, flags, found.parts, num_slots, over)
 
@@ -86,22 +101,6 @@ def _plain(limits: Limits) -> bool:
     """Whether all limits are on sums of the samples' own amounts."""
     rounded = limits.pad_sample_to > 1 or limits.pad_microbatch_to > 1
     return limits.layout == "packed" and not rounded and not limits.dummies
-
-
-def _planned(
-    costs: Costs,
-    ids: NDArray[np.int64],
-    flags: NDArray[np.int8],
-    rules: StreamRules,
-    num_slots: int,
-) -> Shares:
-    alike = Topology(
-        dp_size=num_slots, num_microbatches=1, max_microbatches=1, barrier="step",
-        limits=rules.topology.limits,
-    )  # fmt: skip
-    plan = plan_step(costs, alike, sample_ids=ids, flags=flags, oversize=rules.oversize, fill=True)
-    cells = plan.cell_of_sample()
-    return _in_order(costs, plan.sample_ids, plan.flags, cells, num_slots, plan.alone)
 
 
 def _in_order(

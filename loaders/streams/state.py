@@ -55,6 +55,7 @@ class StreamState:
             "window_steps": rules.window_steps,
             "oversize": rules.oversize,
             "tail": rules.tail,
+            "effort": rules.effort,
             "num_workers": max(num_workers, 1),
             "modules": list(modules),
             "moves": moves,

@@ -21,6 +21,7 @@ from tests.loaders.streaming import (
     TextStream,
     ids,
     lengths,
+    rebalanced,
     stream_loader,
     text_size,
 )
@@ -273,6 +274,8 @@ def test_a_sample_at_fault_is_named_by_its_id():
         ({"num_workers": -1}, "num_workers is -1"),
         ({"on_sample_error": "replace"}, "on_sample_error is no argument of a stream's loader"),
         ({"steps_per_epoch": 0}, "steps_per_epoch is 0"),
+        ({"effort": "much"}, "effort is 'much'"),
+        ({"modality_sync": "spread"}, "samples must change ranks; use rebalance"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused_at_construction(options, message):
@@ -306,3 +309,13 @@ def test_the_drop_in_makes_a_stream_loader_of_an_iterable_dataset():
             BalancedDataLoader(
                 dataset, size_fn=text_size, window_size=8, **options, **{name: value}
             )
+
+
+@pytest.mark.parametrize("make", [stream_loader, rebalanced])
+def test_both_kinds_of_streams_take_the_effort_of_planning_and_keep_to_it_when_resumed(make):
+    loader = make(TextStream(lengths(16)), effort="fast", tail="filler")
+    assert sorted(ids(loader)) == list(range(16))
+    with pytest.raises(StateError, match=r"effort: 'fast' saved, 0\.5 here"):
+        make(TextStream(lengths(16)), effort=0.5, tail="filler").load_state_dict(
+            loader.state_dict()
+        )

@@ -98,12 +98,15 @@ def test_in_place_every_rank_keeps_its_samples_and_all_take_the_same_steps(probl
 def test_in_place_the_dearest_ranks_of_the_steps_cost_no_more_than_in_the_given_order(
     problem: Any,
 ) -> None:
+    """Of each module by itself where ranks wait after each, of their sum under the step barrier."""
     costs, owner, rules = problem
     size, dp_size = rules.rank_samples, rules.topology.dp_size
     whole = min(np.bincount(owner, minlength=dp_size)) // size
     kept = [np.flatnonzero(owner == rank)[: whole * size] for rank in range(dp_size)]
+    in_turn = rules.topology.barrier == "microbatch"
+    columns = costs.values if in_turn else costs.total[:, None]
     given_time = sum(
-        max(costs.total[own[step * size : (step + 1) * size]].sum() for own in kept)
+        np.max([columns[own[step * size : (step + 1) * size]].sum(axis=0) for own in kept], 0).sum()
         for step in range(whole)
     )
     rules = StreamRules(
@@ -113,10 +116,43 @@ def test_in_place_the_dearest_ranks_of_the_steps_cost_no_more_than_in_the_given_
     window = plan_in_place(costs, owner, [None] * dp_size, rules)
     planned = 0.0
     for plan in window.steps:
-        rank = plan.cell_of_sample() % dp_size
-        real = plan.flags == Flag.REAL
-        planned += np.bincount(rank[real], weights=costs.total[plan.sample_ids[real]]).max()
+        load = np.zeros((dp_size, columns.shape[1]))
+        real = plan.sample_ids[plan.flags == Flag.REAL]
+        rank = (plan.cell_of_sample() % dp_size)[plan.flags == Flag.REAL]
+        np.add.at(load, rank, columns[real])
+        planned += load.max(axis=0).sum()
     assert planned <= given_time + 1e-9
+
+
+def test_in_place_modules_that_ranks_wait_for_one_after_another_are_evened_out_one_by_one() -> None:
+    """Two images and two texts of 8 on rank 0, four samples of 4 and 4 on rank 1: 32 is least.
+
+    On sums alone rank 0 may run its images together, and rank 1 waits: 16 + 8 twice, that is 48.
+    """
+    costs = Costs.from_values(
+        [[8, 0], [8, 0], [0, 8], [0, 8], [4, 4], [4, 4], [4, 4], [4, 4]],
+        modules=("vision", "language"),
+    )
+    rules = StreamRules(
+        topology=Topology(dp_size=2, num_microbatches=2), global_batch_size=8, window_steps=1,
+        oversize="error", tail="drop",
+    )  # fmt: skip
+    (plan,) = plan_in_place(costs, np.repeat([0, 1], 4), [None, None], rules).steps
+    assert plan.certificates[0].step_time == 32
+
+
+def test_moving_spreads_the_images_of_one_rank_over_all() -> None:
+    """F1: rank 0 read both images; with `modality_sync="spread"` each rank runs one."""
+    costs = Costs.from_values(
+        [[1, 1], [0, 9], [1, 1], [0, 9]], modules=("vision", "language"), tokens=[1, 9, 1, 9]
+    )
+    rules = StreamRules(
+        topology=Topology(dp_size=2, barrier="step", modality_sync="spread"), global_batch_size=4,
+        window_steps=1, oversize="error", tail="drop", effort="fast",
+    )  # fmt: skip
+    (plan,) = plan_moving(costs, np.array([0, 1, 0, 1]), rules, is_last=False).steps
+    rank_of = plan.cell_of_sample() % 2
+    assert sorted(rank_of[np.isin(plan.sample_ids, [0, 2])].tolist()) == [0, 1]
 
 
 @given(windows(), st.booleans())

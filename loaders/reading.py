@@ -12,7 +12,7 @@ from loaders.sample_errors import OnSampleError, read_error, shown
 from loaders.seeding import collate_seed, globals_kept, sample_seed, seed_globals
 from loaders.substitution import substituted
 
-__all__ = ["CollateWithFacts", "MicrobatchDataset"]
+__all__ = ["CollateWithFacts", "CollatedMicrobatches", "MicrobatchDataset"]
 
 
 class MicrobatchDataset(Dataset[Any]):
@@ -70,13 +70,12 @@ class MicrobatchDataset(Dataset[Any]):
 
     def __getitems__(self, indices: Sequence[int]) -> SampleList:
         """Samples in the order asked for; the dataset's own `__getitems__` reads them, if any."""
-        ids, facts = list(indices), getattr(indices, "facts", None)
-        if self.seed is None:
-            return self._read(ids, facts)
-        with globals_kept():
-            return self._read(ids, facts)
+        with globals_kept(wanted=self.seed is not None):
+            return self.read(indices)
 
-    def _read(self, ids: list[int], facts: MicrobatchFacts | None) -> SampleList:
+    def read(self, indices: Sequence[int]) -> SampleList:
+        """The same, but what it seeds stays as it is."""
+        ids, facts = list(indices), getattr(indices, "facts", None)
         read_many = getattr(self.dataset, "__getitems__", None)
         if not callable(read_many):
             return self._read_one_by_one(ids, facts)
@@ -136,7 +135,8 @@ class MicrobatchDataset(Dataset[Any]):
 class CollateWithFacts:
     """Collates where samples are read and returns the facts too, so that order is never guessed.
 
-    With a `seed` the global generators are seeded before, by the microbatch's first sample.
+    With a `seed` the global generators are seeded before, by the microbatch's first sample, and
+    left as they are then.
 
     Raises:
         SampleReadError: `collate_fn` failed; names the samples.
@@ -151,13 +151,29 @@ class CollateWithFacts:
         facts: MicrobatchFacts | None = getattr(samples, "facts", None)
         wanted = samples if getattr(self.collate_fn, "wants_facts", False) else list(samples)
         try:
-            if self.seed is None or facts is None:
-                return facts, self.collate_fn(wanted)
-            with globals_kept():
+            if self.seed is not None and facts is not None:
                 seed_globals(collate_seed(self.seed, facts.epoch, facts.sample_ids[0]))
-                return facts, self.collate_fn(wanted)
+            return facts, self.collate_fn(wanted)
         except BalancerError:
             raise
         except Exception as error:
             ids = facts.sample_ids if facts else ()
             raise read_error("collate_fn failed at", ids, facts, error) from error
+
+
+class CollatedMicrobatches(Dataset[Any]):
+    """Reads a microbatch and collates it in one go, so that generators are kept once for both.
+
+    Args:
+        samples: Reads the samples.
+        collate: Collates them.
+    """
+
+    def __init__(self, samples: MicrobatchDataset, collate: CollateWithFacts) -> None:
+        self._samples = samples
+        self._collate = collate
+
+    def __getitems__(self, indices: Sequence[int]) -> tuple[MicrobatchFacts | None, Any]:
+        """The facts of the microbatch, and the microbatch."""
+        with globals_kept(wanted=self._samples.seed is not None):
+            return self._collate(self._samples.read(indices))

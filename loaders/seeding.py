@@ -77,12 +77,12 @@ def sample_generator() -> np.random.Generator:
 
 
 @contextmanager
-def globals_kept() -> Iterator[None]:
-    """Give the global generators their state back afterwards, in a process that trains.
+def globals_kept(*, wanted: bool = True) -> Iterator[None]:
+    """Give the global generators their state back afterwards, if wanted, in a process that trains.
 
     In a worker process there is nothing to keep: all that draws there is seeded before it does.
     """
-    if get_worker_info() is not None:
+    if not wanted or get_worker_info() is not None:
         yield
         return
     kept = random.getstate(), np.random.get_state(), torch.default_generator.get_state()  # noqa: NPY002

@@ -49,8 +49,9 @@ def step_microbatches(
         (1.2, 1)
     """
     dp_size, num_microbatches = plan.topology.dp_size, plan.num_microbatches(0)
-    real = plan.flags != Flag.FILLER
-    targets = np.where(real, costs.select(plan.sample_ids).target_tokens, 0)
+    rows = costs.select(plan.sample_ids)
+    real = plan.flags != int(Flag.FILLER)
+    targets = np.where(real, rows.target_tokens, 0)
     rank_of_sample = plan.cell_of_sample() % dp_size
     rank_targets = _sums(targets, rank_of_sample, dp_size)
     rank_samples = _sums(real, rank_of_sample, dp_size)
@@ -69,7 +70,7 @@ def step_microbatches(
     ranks = tuple(dp_ranks)
     imbalances = _imbalances(plan, costs)
     amounts = plan.amounts(costs)
-    tokens = np.add.reduceat(costs.select(plan.sample_ids).tokens, plan.offsets[:-1])
+    tokens = np.add.reduceat(rows.tokens, plan.offsets[:-1])
     limits = plan.topology.limits.given
     stand_ins = iter(_substitutes(plan, ranks, substitutes))
     for index in range(num_microbatches):

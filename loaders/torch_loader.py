@@ -7,7 +7,7 @@ import torch
 from torch.utils.data import DataLoader, Sampler
 
 from loaders.microbatch import Microbatch
-from loaders.reading import CollateWithFacts, MicrobatchDataset
+from loaders.reading import CollatedMicrobatches, CollateWithFacts, MicrobatchDataset
 from loaders.sample_errors import OnSampleError
 from loaders.sampler import BalancedBatchSampler
 from loaders.worker_start import WorkerStart
@@ -31,10 +31,11 @@ def torch_loader(
         # torch draws a seed for its workers from it, and else from the global one of the model.
         generator = torch.Generator().manual_seed(seed)
     plain = dataset.dataset if isinstance(dataset, MicrobatchDataset) else dataset
+    samples = MicrobatchDataset(plain, seed=seed, on_sample_error=on_sample_error)
     return DataLoader(
-        MicrobatchDataset(plain, seed=seed, on_sample_error=on_sample_error),
+        CollatedMicrobatches(samples, CollateWithFacts(collate_fn, seed=seed)),
         batch_sampler=_Uncounted(batch_sampler),
-        collate_fn=CollateWithFacts(collate_fn, seed=seed),
+        collate_fn=_unchanged,
         worker_init_fn=WorkerStart(worker_init_fn),
         generator=generator,
         **options,
@@ -46,6 +47,11 @@ def stop_workers(iterator: Any) -> None:
     stop = getattr(iterator, "_shutdown_workers", None)
     if stop is not None:
         stop()
+
+
+def _unchanged(microbatch: Any) -> Any:
+    """What the dataset has collated already."""
+    return microbatch
 
 
 class _Uncounted(Sampler[list[int]]):

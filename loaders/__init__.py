@@ -32,7 +32,7 @@ from loaders.sampler import BalancedBatchSampler
 from loaders.sources import FolderDataset, TarDataset, decode_image
 from loaders.step import Step
 from loaders.step_log import StepLog, TensorBoardLog
-from loaders.streams import StreamLoader, rebalance
+from loaders.streams import ShardedStream, StreamLoader, rebalance
 from loaders.uniform import padding_fraction
 
 __all__ = [
@@ -48,6 +48,7 @@ __all__ = [
     "SampleFailure",
     "SampleList",
     "SampleReadError",
+    "ShardedStream",
     "Step",
     "StepLog",
     "StreamLoader",

@@ -11,10 +11,13 @@ dataset ─► source ─► reader ─► gather ─► plan | moving_plan ─�
 Each rank reads its own samples and prices them; the ranks gather the prices of a window of them,
 plan its steps alike (`rules` says by what), and where samples may move hand them to one another
 (`exchange`, `parcels`). A state says where a rank's window begins and how far it got (`state`).
+A stream in `shards` has a source of its own (`sharded_source`), from which other ranks can go on
+(`resharding`).
 """
 
 from loaders.streams.engine import StreamStats
 from loaders.streams.loader import StreamLoader
 from loaders.streams.rebalance import RebalancedLoader, rebalance
+from loaders.streams.shards import ShardedStream
 
-__all__ = ["RebalancedLoader", "StreamLoader", "StreamStats", "rebalance"]
+__all__ = ["RebalancedLoader", "ShardedStream", "StreamLoader", "StreamStats", "rebalance"]

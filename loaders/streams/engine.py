@@ -172,6 +172,8 @@ class StreamEngine:
     def _next_window(self, epoch: int, first_step: int) -> PlannedWindow:
         reader, quota = self.reader, self._quota
         reader.fill(quota)
+        if not reader.held and self._spare is None and self.rules.tail != "drop" and not self.moves:
+            self._spare = reader.stand_in()
         position = reader.position()
         start = {
             "position": position,

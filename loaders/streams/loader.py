@@ -1,6 +1,6 @@
 """StreamLoader: balanced microbatches from an iterable, planned over a window of its samples."""
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -31,6 +31,8 @@ from loaders.streams.exchange import RankLink, find_group
 from loaders.streams.reader import WindowReader
 from loaders.streams.rows import RowPricing
 from loaders.streams.rules import StreamRules
+from loaders.streams.sharded_source import ShardedSource
+from loaders.streams.shards import ShardedStream
 from loaders.streams.source import StreamSource
 from loaders.streams.state import StreamState
 
@@ -50,10 +52,12 @@ class StreamLoader(HandsOut):
     its samples, on the CPU, and so all end with the same step: under `tail="drop"` when the first
     cannot fill one, otherwise when all have ended, with flagged repeats or fillers on those that
     ended before. A warning of the logger `loaders.streams` names them. Each rank's dataset must
-    yield its own share; a dataset that does not take its worker's share is split by turns.
+    yield its own share; a dataset that does not take its worker's share is split by turns. A
+    `loaders.ShardedStream` is shared out to ranks and workers by its shards.
 
     Ids are `number * dp_size + dp_rank`, where a rank's samples are numbered as its source gives
-    them. Each epoch iterates the dataset anew, after its `set_epoch` where it has one.
+    them; those of a `ShardedStream` are its own. Each epoch iterates the dataset anew, after its
+    `set_epoch` where it has one.
 
     Args:
         dataset: An iterable dataset, or any iterable that can be iterated more than once.
@@ -167,19 +171,22 @@ class StreamLoader(HandsOut):
             effort=checked_effort(effort),
         )
         pricing = RowPricing.of(size_fn, cost_model, topology, oversize=oversize, illegal=illegal)
-        source = StreamSource(
+        make_source = ShardedSource if isinstance(dataset, ShardedStream) else StreamSource
+        source = make_source(
             dataset,
+            dp_rank=self.dp_rank,
+            dp_size=self.dp_size,
             num_workers=num_workers,
             persistent_workers=persistent_workers and num_workers > 0,
             options=options if num_workers else {},
         )
-        self._reader = WindowReader(source, pricing, dp_rank=self.dp_rank, dp_size=self.dp_size)
+        self._reader = WindowReader(source, pricing)
         self.dataset = dataset
         self.steps_per_epoch = steps_per_epoch
         self.agree_timeout_s = agree_timeout_s
         self.facts: MicrobatchFacts | None = None
         self._state = StreamState(
-            rules=self.rules, dp_rank=self.dp_rank, num_workers=num_workers,
+            rules=self.rules, source=source, num_workers=num_workers,
             modules=pricing.modules, moves=self._moves, steps_per_epoch=steps_per_epoch,
         )  # fmt: skip
         self._stats = StreamStats()
@@ -225,14 +232,20 @@ class StreamLoader(HandsOut):
         """
         return self._state.state_dict()
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
         """Let the next iteration go on after the microbatch that was handed out last.
 
-        A dataset with `load_state_dict` (and no workers) is asked to go there; another one is
-        iterated, and its samples thrown away, up to there.
+        A dataset with `load_state_dict` (and no workers) is asked to go there; of another one the
+        samples up to there are read and thrown away.
+
+        Of a `ShardedStream` the states of all ranks, saved after the same step, may be given as a
+        list: then any number of ranks and workers, under any settings of the plan, hands out
+        exactly the samples that had not been handed out; each rank is assigned shards anew. Under
+        the settings of the states each rank goes on as it would have.
 
         Raises:
-            StateError: The state is of another loader, rank or version; lists what differs.
+            StateError: The state is of another loader, rank or version, and lists what differs; or
+                states are missing or of different steps.
         """
         self._state.load_state_dict(state)
 

@@ -2,7 +2,7 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from loaders.streams.rows import RowPricing
+from loaders.streams.sharded_source import ShardedSource
 from loaders.streams.source import StreamSource
 
 __all__ = ["Held", "WindowReader"]
@@ -20,7 +21,8 @@ class Held:
     """A sample in memory.
 
     Attributes:
-        number: Its number among the samples that this rank's source gave, from 0.
+        number: Its number among the samples that this rank's source gave, from 0; -1 for one that
+            only stands in.
         sample: The sample.
         row: As `RowPricing` wrote it.
     """
@@ -30,10 +32,17 @@ class Held:
     row: NDArray[np.int64]
 
 
+@dataclass(slots=True, kw_only=True)
+class _Mark:
+    """Place in the source before its sample `number`, and the ids of those read from there."""
+
+    number: int
+    place: dict[str, Any]
+    ids: list[int] = field(default_factory=list)
+
+
 class WindowReader:
     """Reads ahead as far as it is asked to.
-
-    A sample's id is `number * dp_size + dp_rank`: unique over the ranks, rising in each.
 
     Attributes:
         held: Samples read and not yet taken, oldest first.
@@ -44,22 +53,16 @@ class WindowReader:
     Args:
         source: Where samples come from.
         pricing: Prices them.
-        dp_rank: This rank.
-        dp_size: Ranks.
     """
 
-    def __init__(
-        self, source: StreamSource, pricing: RowPricing, *, dp_rank: int, dp_size: int
-    ) -> None:
+    def __init__(self, source: StreamSource | ShardedSource, pricing: RowPricing) -> None:
         self.source = source
         self.pricing = pricing
-        self.dp_rank = dp_rank
-        self.dp_size = dp_size
         self.held: deque[Held] = deque()
         self.ended = False
         self.num_read = 0
         self.left_out: list[int] = []
-        self._marks: deque[tuple[int, dict[str, Any]]] = deque()
+        self._marks: deque[_Mark] = deque()
 
     def begin(self, *, epoch: int, position: Mapping[str, Any] | None = None) -> None:
         """Start an epoch, at a `position` or at its beginning."""
@@ -70,7 +73,8 @@ class WindowReader:
         if position is None:
             self.source.begin(epoch=epoch)
             return
-        self.source.begin(epoch=epoch, place=position["place"])
+        at = position["number"] - position["skip"]
+        self.source.begin(epoch=epoch, place=position["place"], number=at)
         self.num_read = position["number"]
         for _ in range(position["skip"]):
             next(self.source, None)
@@ -88,14 +92,17 @@ class WindowReader:
         """
         if self.ended or count < 1:
             return
-        self._marks.append((self.num_read, self.source.mark()))
-        samples = list(islice(self.source, count))
-        self.ended = len(samples) < count
-        first = self.num_read
-        self.num_read += len(samples)
-        if not samples:
+        mark = _Mark(number=self.num_read, place=self.source.mark())
+        self._marks.append(mark)
+        taken = list(islice(self.source, count))
+        self.ended = len(taken) < count
+        if not taken:
             return
-        ids = [(first + i) * self.dp_size + self.dp_rank for i in range(len(samples))]
+        first = self.num_read
+        self.num_read += len(taken)
+        mark.ids = ids = [sample_id for sample_id, _ in taken]
+        samples = [sample for _, sample in taken]
+        del taken
         rows, kept = self.pricing.price(samples, ids=ids)
         for place, sample in enumerate(samples):
             if kept[place]:
@@ -104,14 +111,27 @@ class WindowReader:
                 self.left_out.append(ids[place])
 
     def position(self) -> dict[str, Any]:
-        """Where to begin so that the oldest sample held is the first one read again."""
+        """Where to begin so that the oldest sample held is the first one read again.
+
+        `skip` samples after `place`; of shards their ids too, for ranks that read in another order.
+        """
         number = self.held[0].number if self.held else self.num_read
-        while len(self._marks) > 1 and self._marks[1][0] <= number:
+        while len(self._marks) > 1 and self._marks[1].number <= number:
             self._marks.popleft()
         if not self._marks or (not self.held and not self.ended):
-            return {"number": number, "skip": 0, "place": self.source.mark()}
-        at, place = self._marks[0]
-        return {"number": number, "skip": number - at, "place": place}
+            return {"number": number, "skip": 0, "skipped": [], "place": self.source.mark()}
+        mark = self._marks[0]
+        skip = number - mark.number
+        skipped = mark.ids[:skip] if self.source.num_shards else []
+        return {"number": number, "skip": skip, "skipped": skipped, "place": mark.place}
+
+    def stand_in(self) -> Held | None:
+        """A sample of another rank, for one that has none at all; `None` where none can be read."""
+        for sample_id, sample in self.source.any_samples():
+            rows, kept = self.pricing.price([sample], ids=[sample_id])
+            if kept[0]:
+                return Held(number=-1, sample=sample, row=rows[0])
+        return None
 
     def end(self) -> None:
         """Let go of the samples and stop the source."""

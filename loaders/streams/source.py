@@ -7,7 +7,6 @@ asks for the number of workers is split by turns, and workers that have ended st
 """
 
 import copy
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 from itertools import chain, islice
 from typing import Any
@@ -17,16 +16,15 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from balancer.errors import StateError
 from balancer.topology import check_count
+from loaders.streams.turns import EndOfPart, Turns
 
 __all__ = ["StreamSource"]
 
 
-class _End:
-    """What a worker sends from the end of its part on."""
+class StreamSource(Iterator[tuple[int, Any]]):
+    """Iterator over ids and samples of one rank, that can begin where another one stopped.
 
-
-class StreamSource(Iterator[Any]):
-    """Iterator over the samples of one rank, that can begin where another one stopped.
+    An id is `number * dp_size + dp_rank`: unique over the ranks, rising in each.
 
     Attributes:
         is_stateful: Whether the dataset is asked for its own state: it has `state_dict` and
@@ -35,6 +33,8 @@ class StreamSource(Iterator[Any]):
     Args:
         dataset: An iterable that can be iterated anew for every epoch; its `set_epoch` is called
             where it has one.
+        dp_rank: This rank.
+        dp_size: Ranks.
         num_workers: Processes that read; 0 reads in this one. 0 and 1 read in the same order.
         persistent_workers: Whether processes outlive the epoch.
         options: Further arguments of torch's DataLoader.
@@ -43,30 +43,38 @@ class StreamSource(Iterator[Any]):
         >>> source = StreamSource(["a", "b", "c"])
         >>> source.begin(epoch=0)
         >>> next(source)
-        'a'
+        (0, 'a')
         >>> place = source.mark()
         >>> resumed = StreamSource(["a", "b", "c"])
-        >>> resumed.begin(epoch=0, place=place)
+        >>> resumed.begin(epoch=0, place=place, number=1)
         >>> list(resumed)
-        ['b', 'c']
+        [(1, 'b'), (2, 'c')]
     """
+
+    num_shards = 0
+    fingerprint: str | None = None
 
     def __init__(
         self,
         dataset: Any,
         *,
+        dp_rank: int = 0,
+        dp_size: int = 1,
         num_workers: int = 0,
         persistent_workers: bool = False,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         check_count("num_workers", num_workers, least=0)
         self.dataset = dataset
+        self.dp_rank = dp_rank
+        self.dp_size = dp_size
         self.num_workers = num_workers
         self.persistent_workers = persistent_workers
         self.is_stateful = not num_workers and all(
             callable(getattr(dataset, name, None)) for name in ("state_dict", "load_state_dict")
         )
         self._initial: Any = None
+        self._number = 0
         self._reader: _InProcess | _InWorkers | None = None
         self._part: _WorkerPart | None = None
         if num_workers:
@@ -75,13 +83,14 @@ class StreamSource(Iterator[Any]):
                 self._part, num_workers, persistent_workers, dict(options or {})
             )
 
-    def begin(self, *, epoch: int, place: Mapping[str, Any] | None = None) -> None:
-        """Start an epoch, at `place` (see `mark`) or at its beginning.
+    def begin(self, *, epoch: int, place: Mapping[str, Any] | None = None, number: int = 0) -> None:
+        """Start an epoch, at `place` (see `mark`), its `number`-th sample, or at its beginning.
 
         Raises:
             StateError: The place is of another number of workers.
         """
         self.end()
+        self._number = number
         if self._part is not None:
             self._reader = _InWorkers(self._loader, self._part, epoch, place)
             return
@@ -112,10 +121,12 @@ class StreamSource(Iterator[Any]):
             self.dataset.load_state_dict(copy.deepcopy(self._initial))
         self._reader = _InProcess(self.dataset, skip)
 
-    def __next__(self) -> Any:
+    def __next__(self) -> tuple[int, Any]:
         if self._reader is None:
             raise StopIteration
-        return next(self._reader)
+        sample = next(self._reader)
+        self._number += 1
+        return (self._number - 1) * self.dp_size + self.dp_rank, sample
 
     def mark(self) -> dict[str, Any]:
         """Where the next sample is, JSON-able where the dataset's own state is."""
@@ -125,6 +136,10 @@ class StreamSource(Iterator[Any]):
             ([0], 0) if self._reader is None else (self._reader.counts, self._reader.turn)
         )
         return {"counts": list(counts), "turn": turn}
+
+    def any_samples(self) -> Iterator[tuple[int, Any]]:
+        """None: what other ranks read cannot be read here."""
+        return iter(())
 
     def end(self) -> None:
         """Stop reading; processes end unless they are persistent."""
@@ -142,7 +157,7 @@ class _InProcess(Iterator[Any]):
         self._items = iter(dataset)
         self.counts = [0]
         for _ in range(skip):
-            if next(self._items, _End) is _End:
+            if next(self._items, EndOfPart) is EndOfPart:
                 break
             self.counts[0] += 1
 
@@ -159,7 +174,7 @@ class _InProcess(Iterator[Any]):
 
 
 class _InWorkers(Iterator[Any]):
-    """Takes one sample of each worker in turn, and passes over those that have ended."""
+    """Takes one sample of each worker in turn, and counts those of each."""
 
     def __init__(
         self,
@@ -171,7 +186,6 @@ class _InWorkers(Iterator[Any]):
         workers = part.num_workers
         start: Mapping[str, Any] = {"counts": [0] * workers, "turn": 0} if place is None else place
         self.counts = list(start.get("counts", ()))
-        self.turn = int(start.get("turn", 0))
         if len(self.counts) != workers:
             raise StateError(
                 f"num_workers is {workers}, the state was saved with {len(self.counts)} (0: "
@@ -180,29 +194,19 @@ class _InWorkers(Iterator[Any]):
             )
         part.begin[0] = epoch
         part.begin[1:] = torch.tensor(self.counts)
-        self._items = iter(loader)
-        self._came: list[deque[Any]] = [deque() for _ in range(workers)]
-        self._next_to_come = 0
-        self._ended = [False] * workers
+        self._turns = Turns(iter(loader), workers, int(start["turn"]))
+
+    @property
+    def turn(self) -> int:
+        return self._turns.turn
 
     def __next__(self) -> Any:
-        while not all(self._ended):
-            worker = self.turn
-            while not self._came[worker]:
-                self._came[self._next_to_come].append(next(self._items))
-                self._next_to_come = (self._next_to_come + 1) % len(self._came)
-            self.turn = (worker + 1) % len(self._came)
-            sample = self._came[worker].popleft()
-            if not isinstance(sample, _End):
-                self.counts[worker] += 1
-                return sample
-            self._ended[worker] = True
-        raise StopIteration
+        worker, sample = next(self._turns)
+        self.counts[worker] += 1
+        return sample
 
     def end(self, *, stop_workers: bool) -> None:
-        stop = getattr(self._items, "_shutdown_workers", None)
-        if stop_workers and stop is not None:
-            stop()
+        self._turns.end(stop_workers=stop_workers)
 
 
 class _WorkerPart(IterableDataset[Any]):
@@ -230,7 +234,7 @@ class _WorkerPart(IterableDataset[Any]):
             samples = islice(samples, self.worker, None, self.num_workers)  # type: ignore[assignment]
         yield from islice(samples, skip, None)
         while True:
-            yield _End()
+            yield EndOfPart()
 
 
 class _WatchedStart:

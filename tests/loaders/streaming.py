@@ -22,6 +22,7 @@ from loaders.streams.moving_plan import plan_moving
 from loaders.streams.plan import plan_in_place
 from loaders.streams.rebalance import RebalancedLoader, rebalance
 from loaders.streams.rules import StreamRules
+from loaders.streams.shards import ShardedStream
 from tests.loaders.planning import skewed_lengths, text_tokens
 
 TIME_LIMIT_S = 60
@@ -72,6 +73,18 @@ class StatefulTextStream(TextStream):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         self.position = state["position"]
+
+
+def shards_of(sizes: list[int], **options: Any) -> ShardedStream:
+    """Shards of so many samples, whose ids are those that the stream gives them."""
+
+    def read(name: str) -> Iterator[dict[str, Any]]:
+        shard = int(name)
+        for index in range(sizes[shard]):
+            sample_id = index * len(sizes) + shard
+            yield {"id": sample_id, "input_ids": torch.full((1 + 7 * sample_id % 50,), sample_id)}
+
+    return ShardedStream([str(shard) for shard in range(len(sizes))], read, **options)
 
 
 def text_size(sample: dict[str, Any]) -> dict[str, int]:

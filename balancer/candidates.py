@@ -238,7 +238,7 @@ def _placements(
         costs = (problem.by_module, problem.costs, problem.num_modules)
         cells = place_in_slots(
             problem.peaks, problem.scales, *costs, *limits, *size, _SLOT_SLACK,
-            problem.kernel_ranks(problem.num_modules),
+            np.ones(problem.num_modules), problem.kernel_ranks(problem.num_modules),
         )  # fmt: skip
         yield "slots", cells
     if _is_large(problem, topology):

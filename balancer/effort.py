@@ -35,6 +35,9 @@ _DEFAULT_EXCHANGES = 750_000
 _DEFAULT_PROPOSALS = 200_000
 """Likewise, within fifty milliseconds together with placement and bound."""
 
+_LEVELLING = 3_000_000
+"""Exchanges that a levelling may look at by default: ten milliseconds, seldom all of them."""
+
 _PROPOSALS_OF_PAIR = 16
 """No more proposals by default than so many for each sample squared: a step of a few samples has
 few exchanges, and settles at once."""
@@ -49,12 +52,14 @@ class SearchBudget:
 
     Attributes:
         exchanges: Moves and swaps that each local search may look at.
+        levelling: Moves and swaps that each levelling may look at; 0 for no levelling.
         proposals: Proposals of the annealing that follows, before another local search; 0: neither.
         operations: Forwards and backwards that the search on pipelines may simulate.
         good_enough: Step time over its bound at which the search stops.
     """
 
     exchanges: int
+    levelling: int
     proposals: int
     operations: int
     good_enough: float
@@ -86,6 +91,7 @@ def search_budget(effort: Effort, num_items: int) -> SearchBudget:
     if not isinstance(effort, str):
         return SearchBudget(
             exchanges=math.ceil(_EXCHANGES_A_SECOND * effort),
+            levelling=math.ceil(_EXCHANGES_A_SECOND * effort),
             proposals=math.ceil(_PROPOSALS_A_SECOND * effort),
             operations=math.ceil(_EXCHANGES_A_SECOND * effort),
             good_enough=1.0,
@@ -96,9 +102,10 @@ def search_budget(effort: Effort, num_items: int) -> SearchBudget:
     proposals = min(_DEFAULT_PROPOSALS * 2048**3 // larger**3, _PROPOSALS_OF_PAIR * num_items**2)
     return SearchBudget(
         exchanges=exchanges * 2048**3 // larger**3,
+        levelling=_LEVELLING if default else 0,
         proposals=proposals if default else 0,
         operations=_PIPELINE_OPERATIONS,
-        good_enough=1.001,
+        good_enough=1.0003 if default else 1.001,
     )
 
 

@@ -128,7 +128,8 @@ def place_by_amount(order, amounts, caps, padded, num_cells, ranks=ALIKE):
     return placed
 
 
-def place_in_slots(order, costs, amounts, caps, padded, dp_size, num_slots, slack, ranks=ALIKE):
+def place_in_slots(order, costs, amounts, caps, padded, dp_size, num_slots, slack, first_size,
+                   ranks=ALIKE):  # fmt: skip
     """Slots sized by the dearest remaining item, each filled on all ranks up to that size."""
     modules = range(len(costs[0]))
     used_by_all = [all(row[k] > 0 for row in costs) for k in modules]
@@ -150,6 +151,9 @@ def place_in_slots(order, costs, amounts, caps, padded, dp_size, num_slots, slac
                 fraction = max(fraction, longest * fleet[k] / remaining[k])
         target = [fraction * remaining[k] / fleet[k] for k in modules]
         inverse = [1.0 / size if size > 0.0 else 0.0 for size in target]
+        if slot == 0:
+            target = [size * factor for size, factor in zip(target, first_size, strict=True)]
+            inverse = [size / factor for size, factor in zip(inverse, first_size, strict=True)]
         loads = [[0] * len(target) for _ in range(dp_size)]
         open_ranks = set(range(dp_size))
         later = []

@@ -13,11 +13,11 @@ from balancer.kernels.ranks import reserved, slowed
 from balancer.kernels.steptime import line_loads
 from balancer.kernels.tops import rank_top, set_rest, update_top
 
-__all__ = ["refine"]
+__all__ = ["link", "refine", "unlink"]
 
 
 @kernel
-def _link(item, line, first, after, before):
+def link(item, line, first, after, before):
     """Put `item` at the head of its line's list of items."""
     before[item] = -1
     after[item] = first[line]
@@ -27,7 +27,7 @@ def _link(item, line, first, after, before):
 
 
 @kernel
-def _unlink(item, line, first, after, before):
+def unlink(item, line, first, after, before):
     """Take `item` out of its line's list of items."""
     if before[item] >= 0:
         after[before[item]] = after[item]
@@ -123,7 +123,7 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
             put(item, cells[item], amounts, caps.size, used, count, longest)
         line = cells[item] % num_lines if num_groups == 1 else cells[item]
         size[line] += 1
-        _link(item, line, first, after, before)
+        link(item, line, first, after, before)
     idle, g, turn = 0, 0, 0
     while idle < num_tops and value > goal and budget > 0:
         line_a = (g // num_modules) * dp_size + top_rank[g * 3]
@@ -149,11 +149,11 @@ def refine(cells, costs, num_modules, amounts, caps, padded, dp_size, num_slots,
                 continue
             note_exchange(give, back, source, target, cover)
             value += change
-            _unlink(give, line_a, first, after, before)
-            _link(give, line_b, first, after, before)
+            unlink(give, line_a, first, after, before)
+            link(give, line_b, first, after, before)
             if back >= 0:
-                _unlink(back, line_b, first, after, before)
-                _link(back, line_a, first, after, before)
+                unlink(back, line_b, first, after, before)
+                link(back, line_a, first, after, before)
             else:
                 size[line_a] -= 1
                 size[line_b] += 1

@@ -120,7 +120,7 @@ def _first_not_above(item, highest, peaks):
 
 @kernel
 def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, padded, dp_size,
-                   num_slots, slack, ranks=None):  # fmt: skip
+                   num_slots, slack, first_size, ranks=None):  # fmt: skip
     """Cell `slot * dp_size + rank` of each item, or -1 where it fitted nowhere.
 
     Items are numbered dearest first: `peaks[i]`, the largest over modules of the floor of
@@ -128,6 +128,7 @@ def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, 
     their cost in module k. A rank takes items that overfill it by at most the factor `slack`, and
     no more once it is full in a module that all items use. The cheapest items are held back so
     that no later microbatch stays empty. Items too dear for the room left are jumped over.
+    `first_size` multiplies the size of the first slot in each module.
     """
     num_items = peaks.size
     cells = np.empty(num_items, np.int64)
@@ -158,6 +159,9 @@ def place_in_slots(peaks, scales, by_module, costs, num_modules, amounts, caps, 
                    num_slots - slot, target, inverse)  # fmt: skip
         load = np.zeros(dp_size * num_modules, np.int64)
         for k in range(num_modules):
+            if slot == 0:
+                target[k] *= first_size[k]
+                inverse[k] /= first_size[k]
             most[k] = 4.0e18 if last else target[k] * slack
             room[k] = _most_room(k, num_modules, dp_size, load, most, ranks)
         is_full = np.zeros(dp_size, np.bool_)

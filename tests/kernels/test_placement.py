@@ -23,8 +23,11 @@ def test_greedy_on_ranks_equals_the_oracle(problem, scalar):
     assert placed.tolist() == expected
 
 
-@given(small_problems(), st.sampled_from([1.0, 1.02, 1.5]))
-def test_slot_sized_placement_equals_the_oracle(problem, slack):
+SIZES = st.lists(st.sampled_from([0.5, 1.0, 1.06]), min_size=3, max_size=3)
+
+
+@given(small_problems(), st.sampled_from([1.0, 1.02, 1.5]), SIZES)
+def test_slot_sized_placement_equals_the_oracle(problem, slack, sizes):
     """The compiled slot placement and its plain-Python form choose the same cells."""
     scales = [1.0 / max(1, max(row[k] for row in problem.costs)) for k in range(problem.modules)]
     scales = [scale * 100 for scale in scales]
@@ -35,12 +38,14 @@ def test_slot_sized_placement_equals_the_oracle(problem, slack):
     by_module = np.concatenate([np.argsort(-column, kind="stable") for column in columns])
     size = (problem.dp_size, problem.num_slots)
     scale = np.array(scales)
+    first_size = sizes[:modules]
     placed = place_in_slots(
-        peaks, scale, by_module, costs, modules, *limits, *size, slack, problem.kernel_ranks()
-    )
+        peaks, scale, by_module, costs, modules, *limits, *size, slack, np.array(first_size),
+        problem.kernel_ranks(),
+    )  # fmt: skip
     expected = naive.place_in_slots(
         list(range(len(peaks))), problem.costs, problem.amounts, problem.caps, problem.padded,
-        problem.dp_size, problem.num_slots, slack, problem.ranks,
+        problem.dp_size, problem.num_slots, slack, first_size, problem.ranks,
     )  # fmt: skip
     assert placed.tolist() == expected
 

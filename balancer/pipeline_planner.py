@@ -10,16 +10,15 @@ from balancer.errors import CapacityError, PlanError
 from balancer.kernels.fill import fill_cells
 from balancer.kernels.pipeline_exact import place_pipelines_exactly
 from balancer.kernels.pipeline_place import place_at_targets
-from balancer.kernels.pipeline_search import search_pipelines
 from balancer.kernels.placement import fill_empty, place_by_amount
 from balancer.pipeline_bounds import Fluid, fluid, microbatch_counts
+from balancer.pipeline_refinement import searched
 from balancer.pipeline_schedule import pipeline_schedule
 from balancer.pipeline_value import (
     in_flight_cap,
     peak_in_flight,
     pipeline_value,
     rank_major,
-    rank_members,
     slot_major,
 )
 from balancer.plan import Plan
@@ -29,19 +28,6 @@ from balancer.sorting import stable_order
 from balancer.topology import Topology
 
 __all__ = ["check_fillers", "solve_pipelines"]
-
-_OPERATIONS_OF_MOVE = 40
-"""What making a move takes, in operations simulated."""
-
-_LEAST_MOVES = 2_000
-
-_MOVES_OF_ITEM = 200
-"""Moves for each sample that a search makes at least where there are several."""
-
-_MOST_SEARCHES = 16
-
-_STRIDE = 3
-"""Items that placements are turned by from one search to the next but one."""
 
 _FLOOR = 0.2
 """Share of the mean size of a microbatch that is added to every target: small targets are met only
@@ -57,7 +43,8 @@ def solve_pipelines(
     """Best candidate on pipelines, its number of microbatches, the bound and what binds.
 
     Ranks are loaded evenly; each one's microbatches get the sizes of the fluid optimum, then moves
-    and swaps of samples and microbatches are judged by simulation, always at the slowest rank. Of
+    and swaps of samples and microbatches are judged by simulation, always at the slowest rank, and
+    annealed where the effort is in seconds; where there are but few placements, all are tried. Of
     several numbers of microbatches the most promising are planned. Then language work is deferred
     where the topology allows it and it is faster (`balancer.deferral`).
 
@@ -154,7 +141,7 @@ def _best_candidate(problem: StepProblem, topology: Topology, sizes: Fluid) -> C
     if cells.min() < 0:
         return None
     fill_empty(problem.order, size[0] * size[1], cells, problem.amounts, problem.caps, *size, ranks)
-    excess, value, cells = _searched(problem, topology, cells, sizes)
+    excess, value, cells = searched(problem, topology, cells, sizes)
     return None if excess else Candidate(name, slot_major(cells, *size), value)
 
 
@@ -172,64 +159,6 @@ def _best_of_all(problem: StepProblem, topology: Topology, num_slots: int) -> Ca
     if value == most:
         return None
     return Candidate("exact search", slot_major(cells, topology.dp_size, num_slots), int(value))
-
-
-def _searched(
-    problem: StepProblem, topology: Topology, start: NDArray[np.int64], sizes: Fluid
-) -> tuple[int, int, NDArray[np.int64]]:
-    """Tokens over the cap, time and cells of the best search from a placement.
-
-    Small steps leave moves for several searches, from other placements and other orders.
-    """
-    size = (topology.dp_size, len(sizes.targets))
-    schedule = pipeline_schedule(topology, size[1])
-    goal = int(sizes.bound * problem.budget.good_enough)
-    moves = problem.budget.operations // (len(schedule.lane) + _OPERATIONS_OF_MOVE)
-    moves = max(_LEAST_MOVES, moves)
-    searches = min(max(moves // (_MOVES_OF_ITEM * problem.num_items), 1), _MOST_SEARCHES)
-    found = []
-    for seed in range(searches):
-        turn = seed // 2 * _STRIDE
-        cells = _turned(problem, topology, start, size, turn) if turn else start
-        rank, slot = np.divmod(cells, size[1])
-        cells = rank * size[1] + (slot + seed) % size[1]
-        excess, value = search_pipelines(
-            cells, rank_members(cells, *size), problem.costs, problem.constants,
-            (problem.amounts, problem.caps, problem.padded), *size,
-            (schedule.lane, schedule.after, schedule.duration, schedule.num_stages,
-             schedule.pp_size),
-            in_flight_cap(topology), goal, moves // searches, seed, problem.kernel_ranks(1),
-        )  # fmt: skip
-        found.append((int(excess), int(value), cells))
-        if excess == 0 and value <= goal:
-            break
-    return min(found, key=lambda each: each[:2])
-
-
-def _turned(
-    problem: StepProblem,
-    topology: Topology,
-    start: NDArray[np.int64],
-    size: tuple[int, int],
-    turn: int,
-) -> NDArray[np.int64]:
-    """A placement that gives each item the cell of another, or one by best fit in turned order.
-
-    `start` where neither keeps the limits.
-    """
-    cells = np.roll(start, turn)
-    if not problem.caps.size or (
-        size[1] == topology.num_microbatches
-        and keeps_limits(problem, topology, slot_major(cells, *size))
-    ):
-        return cells
-    limits, ranks = (problem.amounts, problem.caps, problem.padded), problem.kernel_ranks(1)
-    order, num_cells = np.roll(problem.order, turn), size[0] * size[1]
-    packed: NDArray[np.int64] = place_by_amount(order, *limits, num_cells, *size, ranks)
-    if packed.min() < 0:
-        return start
-    fill_empty(problem.order, num_cells, packed, problem.amounts, problem.caps, *size, ranks)
-    return packed
 
 
 def _unless_given_is_better(

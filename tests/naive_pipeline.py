@@ -179,7 +179,7 @@ class Search:
         within = (self.cells.allocated(items, a) <= cap for a, cap in enumerate(self.cells.caps))
         return bool(items) and all(within)
 
-    def try_order(self, rank):
+    def try_order(self, rank, slack):
         start, stop = self.draw(self.num_slots), self.draw(self.num_slots)
         swapped = self.draw(2) == 0
         if start == stop:
@@ -189,32 +189,42 @@ class Search:
             slots[start], slots[stop] = slots[stop], slots[start]
         else:
             slots.insert(stop, slots.pop(start))
-        before, old = list(self.placed), self.value(rank)
+        before, (over, time) = list(self.placed), self.value(rank)
         first = rank * self.num_slots
         for item in self.members[rank]:
             self.placed[item] = first + slots.index(before[item] - first)
-        if self.value(rank) > old:
+        if self.value(rank) > (over, time + slack):
             self.placed = before
 
-    def try_exchange(self, rank, other):
-        if not self.members[rank]:
-            return
+    def draw_exchange(self, rank, other, near):
+        """Item given, item returned or None, microbatch it goes to; None if nothing was found."""
         mine, theirs = self.members[rank], self.members[other]
-        give, back = mine[self.draw(len(mine))], None
-        source, target = self.placed[give], other * self.num_slots + self.draw(self.num_slots)
+        if not mine:
+            return None
+        give = mine[self.draw(len(mine))]
+        if near and self.draw(4) > 0:
+            distance = 1 + self.draw(2 << self.draw(8))
+            back = give + distance if self.draw(2) == 0 else give - distance
+            return (give, back, self.placed[back]) if 0 <= back < len(self.placed) else None
+        target = other * self.num_slots + self.draw(self.num_slots)
         if self.draw(3) > 0 and theirs:
             back = theirs[self.draw(len(theirs))]
-            target = self.placed[back]
+            return give, back, self.placed[back]
+        return give, None, target
+
+    def try_exchange(self, rank, give, back, target, slack):
+        source, other = self.placed[give], target // self.num_slots
+        mine, theirs = self.members[rank], self.members[other]
         if target == source:
             return
         if back is None and (len(theirs) == self.room or len(self.held(source)) < 2):
             return
-        before, old = list(self.placed), self.value(rank)
+        before, (over, time) = list(self.placed), self.value(rank)
         self.placed[give] = target
         if back is not None:
             self.placed[back] = source
         legal = self.legal(source) and self.legal(target)
-        if not legal or max(self.value(rank), self.value(other)) > old:
+        if not legal or max(self.value(rank), self.value(other)) > (over, time + slack):
             self.placed = before
         elif back is not None:
             at, there = mine.index(give), theirs.index(back)
@@ -224,17 +234,30 @@ class Search:
             mine.pop()
             theirs.append(give)
 
-    def run(self, goal, budget):
-        for _ in range(budget):
-            slowest, value = self.slowest()
+    def run(self, goal, budget, warmth=0, chances=()):
+        """Cells and value of the best seen; with `warmth` by annealing."""
+        best, value = list(self.placed), self.slowest()[1]
+        temperature, period, slack = warmth, 1, 0
+        for spent in range(budget):
             if value[0] == 0 and value[1] <= goal:
                 break
+            slowest = self.slowest()[0]
+            if warmth:
+                if spent * 64 >= budget * period:
+                    temperature -= temperature // 12
+                    period += 1
+                slack = (temperature >> 10) * chances[self.draw(1024)]
             kind = self.draw(4)
             if kind == 0:
-                self.try_order(slowest)
-                continue
-            other = slowest
-            if kind > 1 and self.num_ranks > 1:
-                other = (slowest + 1 + self.draw(self.num_ranks - 1)) % self.num_ranks
-            self.try_exchange(slowest, other)
-        return self.placed, self.slowest()[1]
+                self.try_order(slowest, slack)
+            else:
+                other = slowest
+                if kind > 1 and self.num_ranks > 1:
+                    other = (slowest + 1 + self.draw(self.num_ranks - 1)) % self.num_ranks
+                found = self.draw_exchange(slowest, other, warmth > 0)
+                if found:
+                    self.try_exchange(slowest, *found, slack)
+            if self.slowest()[1] < value:
+                best, value = list(self.placed), self.slowest()[1]
+        self.placed = best
+        return best, value

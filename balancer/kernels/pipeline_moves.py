@@ -135,8 +135,11 @@ def _slot_after(slot, start, stop, swapped):
 
 @kernel
 def try_order(rank, state, cells, members, num_slots, loads, schedule, most, limits, books,
-              scratch, excess, times):  # fmt: skip
-    """Swap two microbatches of a rank, or put one in elsewhere; whether that was kept."""
+              scratch, excess, times, slack):  # fmt: skip
+    """Swap two microbatches of a rank, or put one in elsewhere; whether that was kept.
+
+    Kept if the rank is then later than it was by at most `slack`.
+    """
     member, size, _ = members
     room, first = member.size // times.size, rank * num_slots
     start, stop = draw(state, num_slots), draw(state, num_slots)
@@ -152,7 +155,7 @@ def try_order(rank, state, cells, members, num_slots, loads, schedule, most, lim
         if turn == 1:
             return False
         over, time = rank_value(rank, num_slots, loads, schedule, most, limits, books, scratch)
-        if not is_worse(over, time, excess[rank], times[rank]):
+        if not is_worse(over, time, excess[rank], times[rank] + slack):
             break
         start, stop, step = stop, start, -step
     for t in range(size[rank]):
@@ -182,21 +185,15 @@ def rehouse(give, back, rank, other, members, num_ranks):
 
 
 @kernel
-def try_exchange(rank, other, state, cells, members, costs, num_slots, loads, schedule, most,
-                 limits, books, scratch, excess, times, ranks=None):  # fmt: skip
-    """Move an item from a rank to a microbatch of the other, or swap two; whether that was kept.
+def try_exchange(give, back, target, rank, cells, members, costs, num_slots, loads, schedule, most,
+                 limits, books, scratch, excess, times, slack, ranks=None):  # fmt: skip
+    """Move an item of a rank to a microbatch, or swap it with `back`; whether that was kept.
 
-    Kept if no cap breaks and neither rank is then worse than the first was.
+    Kept if no cap breaks and both ranks of it are then later than this one was by at most `slack`.
     """
     member, size, _ = members
     room, count = member.size // times.size, books[1]
-    if size[rank] == 0:
-        return False
-    give, back = member[rank * room + draw(state, size[rank])], -1
-    source, target = cells[give], other * num_slots + draw(state, num_slots)
-    if draw(state, 3) > 0 and size[other] > 0:
-        back = member[other * room + draw(state, size[other])]
-        target = cells[back]
+    source, other = cells[give], target // num_slots
     if target == source or (back < 0 and (size[other] == room or count[source] < 2)):
         return False
     over, time = excess[rank], times[rank]
@@ -213,7 +210,7 @@ def try_exchange(rank, other, state, cells, members, costs, num_slots, loads, sc
                 excess[which], times[which] = rank_value(
                     which, num_slots, loads, schedule, most, limits, books, scratch
                 )
-                kept = not is_worse(excess[which], times[which], over, time)
+                kept = not is_worse(excess[which], times[which], over, time + slack)
         if kept:
             rehouse(give, back, rank, other, members, times.size)
             return True

@@ -52,6 +52,24 @@ def test_seconds_find_better_plans_than_the_local_search():
     assert better >= 3
 
 
+@pytest.mark.parametrize("max_tokens", [None, 1300])
+def test_on_pipelines_more_effort_is_never_worse(max_tokens):
+    """Times descend with the effort, in local search and beyond it, and end lower."""
+    topology = Topology(
+        dp_size=2, num_microbatches=4, barrier="pipeline", pp_size=4,
+        limits=Limits(max_tokens=max_tokens),
+    )  # fmt: skip
+    efforts = (0.002, 0.01, 0.03, 0.07, 0.11, 0.17, 0.3)
+    for seed in range(2):
+        times = [
+            plan_step(costs_of(seed), topology, effort=effort).certificates[0].step_time
+            for effort in efforts
+        ]
+        assert times == sorted(times, reverse=True)
+        default = plan_step(costs_of(seed), topology).certificates[0].step_time
+        assert times[-1] < min(times[0], default)
+
+
 def test_effort_is_part_of_the_fingerprint_of_an_epoch():
     """Ranks that plan with another effort would plan otherwise, and their fingerprints tell."""
     costs, topology = costs_of(0), Topology(dp_size=2)

@@ -6,6 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from balancer.effort import annealing_chances
 from balancer.kernels.pipeline_place import place_at_targets
 from balancer.kernels.pipeline_search import search_pipelines
 from balancer.kernels.placement import fill_empty
@@ -50,8 +51,11 @@ def test_placement_equals_the_oracle(case, seed):
     assert placed_at(problem, targets).tolist() == expected
 
 
-@given(cases(), st.sampled_from([1, 20, 60]), st.booleans(), st.integers(0, 9))
-def test_search_equals_the_oracle_and_never_gets_worse(case, budget, limited, seed):
+@given(
+    cases(), st.sampled_from([1, 20, 60]), st.booleans(), st.integers(0, 9),
+    st.sampled_from([0, 0, 2**12, 2**30]),
+)  # fmt: skip
+def test_search_equals_the_oracle_and_never_gets_worse(case, budget, limited, seed, warmth):
     """Same cells and value as plain Python; never slower; every cap kept, no cell emptied."""
     problem, shape, constants = case
     cells = placed_at(problem, np.full((problem.num_slots, len(constants)), 100.0))
@@ -67,11 +71,11 @@ def test_search_equals_the_oracle_and_never_gets_worse(case, budget, limited, se
     )  # fmt: skip
     search.state = seed
     before, occupied = search.slowest()[1], set(cells.tolist())
-    expected, value = search.run(0, budget)
+    expected, value = search.run(0, budget, warmth, annealing_chances().tolist())
     found = search_pipelines(
         cells, rank_members(cells, problem.dp_size, problem.num_slots), costs, constants,
         (amounts, caps, padded), problem.dp_size, problem.num_slots,
-        shape.kernel(), most, 0, budget, seed,
+        shape.kernel(), most, 0, budget, seed, warmth, annealing_chances(),
     )  # fmt: skip
     assert cells.tolist() == expected
     assert found == value

@@ -1,6 +1,7 @@
 """Published complaints that need several processes, each as a check; see README.md here."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +87,44 @@ def test_case_k2_kernels_run_in_forked_workers_after_they_ran_in_the_parent() ->
         multiprocessing_context="fork", collate_fn=ids_of, timeout=60,
     )  # fmt: skip
     assert sorted(i for batch in loader for i in batch) == list(range(32))
+
+
+class DrawingDataset(TextDataset):
+    """Samples that draw a number."""
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return super().__getitem__(index) | {"id": random.random()}
+
+
+class DrawingStream(TextStream):
+    """The same, one after the other."""
+
+    def sample(self, index: int) -> dict[str, Any]:
+        return super().sample(index) | {"id": random.random()}
+
+
+def seed_anew(worker_id: int) -> None:
+    random.seed()
+
+
+@pytest.mark.parametrize("kind", ["map", "stream"])
+def test_case_g7_workers_may_be_seeded_anew_in_every_run(kind: str) -> None:
+    """What `worker_init_fn` seeds by chance stays by chance: two runs draw other numbers."""
+    lengths = skewed_lengths(16)
+    options: dict[str, Any] = {"num_workers": 2, "worker_init_fn": seed_anew}
+    runs = []
+    for _ in range(2):
+        if kind == "stream":
+            loader: Any = stream_loader(DrawingStream(lengths), collate_fn=ids_of, **options)
+        else:
+            loader = BalancedDataLoader(
+                DrawingDataset(lengths), cost_model=text_tokens, global_batch_size=8, dp_rank=0,
+                dp_size=1, effort="fast", seed_samples=False, collate_fn=ids_of, timeout=60,
+                **options,
+            )  # fmt: skip
+        runs.append([drawn for batch in loader for drawn in batch])
+    assert len(runs[0]) == len(set(runs[0])) == 16
+    assert not set(runs[0]) & set(runs[1])
 
 
 def test_case_l6_processes_import_and_plan_at_once_with_an_empty_cache_folder(

@@ -69,9 +69,11 @@ class Autoscaler:
     fall short of it by more than that, and the waiting saved until the `horizon`, or the end of
     the plan, exceeds the start-up of the new workers. Then all stages get what the consumer's rate
     takes, and `headroom`. Workers are taken away where a quarter more than that would still be
-    fewer, or where moving them to the slowest stage makes it a quarter faster. After a change,
-    nothing is decided during the start-up and `cool_down`, and then not before a whole window of
-    new observations, so what was seen before the change never causes the next one.
+    fewer, throughout three windows of observations in a row, for a worker too many costs little and
+    one too few stops training; and where moving them to the slowest stage makes it a quarter
+    faster. After a change, nothing is decided during the start-up and `cool_down`, and then not
+    before a whole window of new observations, so what was seen before the change never causes the
+    next one.
 
     Args:
         stages: Limits of each stage, in their order.
@@ -133,6 +135,7 @@ class Autoscaler:
         self._cool_down = cool_down
         self._horizon = horizon
         self._seen: deque[Snapshot] = deque(maxlen=window + 1)
+        self._fewer: deque[tuple[int, ...]] = deque(maxlen=_PATIENCE * window)
         self._rests_until = -_INFINITE
         self.changes: list[tuple[float, dict[str, int]]] = []
 
@@ -172,6 +175,7 @@ class Autoscaler:
             if want > have
         ]
         self._seen.clear()
+        self._fewer.clear()
         self._rests_until = time + max(startups, default=0.0) + self._cool_down
 
     def _decide(self, now: tuple[int, ...]) -> tuple[int, ...]:
@@ -184,8 +188,19 @@ class Autoscaler:
         host = self._host()
         wanted = allot(taken * (1 + self._headroom), seconds, self._stages, host)
         if self._waited_share() > self._dead_band and rate(now, seconds) < taken:
+            self._fewer.clear()
             return self._grown(now, wanted, seconds, interval, host)
-        return self._shrunk(now, taken, seconds, host)
+        return self._patiently(now, self._shrunk(now, taken, seconds, host))
+
+    def _patiently(self, now: tuple[int, ...], fewer: tuple[int, ...]) -> tuple[int, ...]:
+        """The most of what was enough for each stage, once that has been said often enough."""
+        if fewer == now:
+            self._fewer.clear()
+            return now
+        self._fewer.append(fewer)
+        if len(self._fewer) < (self._fewer.maxlen or 0):
+            return now
+        return tuple(map(max, zip(*self._fewer, strict=True)))
 
     def _grown(
         self,
@@ -259,4 +274,5 @@ class Autoscaler:
         return HostLimits(cores=self._cores, worker_bytes=max(0, self._max_bytes - in_flight))
 
 
+_PATIENCE = 2  # windows of further observations before workers are taken away
 _SURPLUS = 0.25  # what taking a worker away from a stage must be worth

@@ -101,10 +101,9 @@ class Engine:
         if os.getpid() != self._pid:
             return
         with self._lock:
-            planning = None
-            if self._run is run:
-                self._run = None
-                planning, self._planning = self._planning, None
+            planning = self._planning if self._run is run else None
+            if planning is not None:
+                self._run = self._planning = None
             self._notify_all()
         if planning is not None:
             planning.join(_STOP_SECONDS)
@@ -137,7 +136,7 @@ class Engine:
             if job is not None:
                 self.recorder.delivered(job, began)
             self._room.notify_all()
-            self._notify_stages()
+            self._notify_stages(run)
             return job
 
     def _await(self, run: Run) -> None:
@@ -172,7 +171,7 @@ class Engine:
             run.admit(list(microbatch), seconds, getattr(microbatch, "facts", None))
             self.recorder.depths(run)
             self.recorder.awaited_changes(run)
-            self._notify_stages()
+            self._notify_stages(run)
 
     def planned(self, run: Run, error: BaseException | None) -> None:
         """There are no more microbatches, or reading the plan failed."""
@@ -203,7 +202,8 @@ class Engine:
                 if run is not None and not isinstance(job, str):
                     meter.begun += 1
                     self._calls[stage, number] = (time.monotonic(), job)
-                    self._wake[stage].notify()  # there may be more
+                    if run.waiting(stage):  # there may be work for another one
+                        self._wake[stage].notify()
                     return run, job, argument_of(self._stages[stage], job)
                 began = time.monotonic()
                 self._wake[stage].wait()
@@ -258,20 +258,19 @@ class Engine:
         """An item has left a stage: wake whoever may now go on."""
         self.recorder.awaited_changes(run)
         self.recorder.depths(run)
-        self._notify_stages()
+        self._notify_stages(run)
         microbatch = job.microbatch if isinstance(job, SampleJob) else job
         if microbatch.ready:
             self._ready.notify_all()
 
-    def _notify_stages(self) -> None:
-        for condition in self._wake:
-            condition.notify()
+    def _notify_stages(self, run: Run) -> None:
+        for stage, condition in enumerate(self._wake):
+            if run.waiting(stage):  # waking a worker that has nothing to do takes a core's time
+                condition.notify()
 
     def _notify_all(self) -> None:
         for condition in (*self._wake, self._ready, self._room):
             condition.notify_all()
-
-    # -- number of workers, statistics, end -----------------------------------------------------
 
     def resize(self, stage: int, workers: int) -> None:
         """Have so many workers in a stage, from now on; surplus ones end after their call."""

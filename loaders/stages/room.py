@@ -12,20 +12,23 @@ class Room:
 
     Nobody knows how large a result is before it is there, so a call that begins sets aside the
     largest result of its stage so far. Beside these calls, room is kept for the stages behind the
-    first, whose workers hold what they were given and what they make of it.
+    first, whose workers hold what they were given and what they make of it. The first stage for
+    microbatches is expected to make at least as many bytes as the samples it is given have.
 
     Args:
         max_bytes: Bound on the bytes in flight.
         workers: Workers of each stage; the caller's own list, which may change.
+        num_sample_stages: Stages for samples, which come first.
 
     Attributes:
         held: Bytes in flight: results of finished calls that nobody has taken out of the loader.
         highest: Most bytes in flight so far, a call's argument and its result both counted.
     """
 
-    def __init__(self, *, max_bytes: int, workers: Sequence[int]) -> None:
+    def __init__(self, *, max_bytes: int, workers: Sequence[int], num_sample_stages: int) -> None:
         self._max_bytes = max_bytes
         self._workers = workers
+        self._joins = num_sample_stages if num_sample_stages < len(workers) else None
         self._largest = [0] * len(workers)
         self._set_aside = 0
         self._sum_finished = 0
@@ -73,7 +76,10 @@ class Room:
             return last
         average = self._sum_finished / self._num_finished
         for job in microbatches:
-            room -= int(job.held + job.unfinished * average)
+            expected = int(job.held + job.unfinished * average)
+            if self._joins is not None:
+                self._largest[self._joins] = max(self._largest[self._joins], expected)
+            room -= expected
             if room < 0:
                 break
             last = job.number

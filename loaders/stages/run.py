@@ -61,7 +61,9 @@ class Run:
         self._running = [0] * len(self._stages)
         self._set_aside: dict[Job, int] = {}
         self._admitted = 0
-        self.room = Room(max_bytes=max_bytes, workers=workers)
+        self.room = Room(
+            max_bytes=max_bytes, workers=workers, num_sample_stages=self._num_sample_stages
+        )
         self.window: deque[MicrobatchJob] = deque()
         self.planned = False
 

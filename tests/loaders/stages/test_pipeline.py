@@ -90,6 +90,19 @@ def test_case_k5_bytes_in_flight_stay_within_the_bound_and_one_sample():
 
 
 @LIMIT
+@pytest.mark.parametrize("workers", [1, 3])
+def test_what_joins_the_samples_is_within_the_bound_too(workers):
+    """Samples and the microbatch made of them count both; the bound and one sample hold (K5)."""
+    row = [
+        Stage(name="read", work=lambda i: bytes(100), workers=workers, threads=0),
+        Stage(name="collate", work=b"".join, grain="microbatch", threads=0),
+    ]
+    with StagePipeline(row, look_ahead=64, max_bytes=2000) as pipeline:
+        assert len(list(pipeline([list(range(i, i + 4)) for i in range(400)]))) == 400
+        assert 1000 <= pipeline.most_bytes <= 2000 + 100
+
+
+@LIMIT
 @pytest.mark.parametrize("stage", ["read", "shift", "collate"])
 def test_a_stage_that_raises_is_named_with_the_sample_and_the_cause(stage):
     """The consumer gets the stage, the ids and the original exception; nothing is left running."""

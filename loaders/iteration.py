@@ -7,8 +7,9 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
+from loaders.failures import FailureList
 from loaders.handing_out import HandsOut
-from loaders.microbatch import MicrobatchFacts, SampleFailure
+from loaders.microbatch import MicrobatchFacts
 from loaders.sampler import BalancedBatchSampler, EpochHandle
 from loaders.stage_loader import StageLoader
 from loaders.stages.pipeline import StagePipeline
@@ -27,14 +28,15 @@ class EpochIteration(HandsOut):
         batch_sampler: Has the plan, and counts what is handed out here.
         persistent_workers: Whether worker processes live on between epochs.
         facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
-        failures: Samples of this rank that could not be read and what was read instead.
+        failures: Samples of this rank that could not be read and what was read instead, the first
+            10,000; `failures.count` counts all.
         step_log: Called with the numbers of each step; `None` for nothing.
     """
 
     batch_sampler: BalancedBatchSampler
     persistent_workers: bool
     facts: MicrobatchFacts | None
-    failures: list[SampleFailure]
+    failures: FailureList
     step_log: Callable[[dict[str, float]], None] | None
     _statistics: EpochStatistics
     _loader: "DataLoader[Any] | StageLoader"
@@ -157,7 +159,7 @@ class EpochIteration(HandsOut):
                     run, place = progress.run, progress.began
                     end = self.batch_sampler.planner.steps(facts.epoch).end
                 self.facts = facts
-                self.failures.extend(facts.failures)
+                self.failures.add(facts.failures)
                 place = progress.hand_out(run, place, facts, last_rank=facts.dp_rank, end=end)
                 statistics.add(facts, got - asked)
                 if facts.is_last and self.step_log is not None:

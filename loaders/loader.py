@@ -17,8 +17,9 @@ from balancer.samples import SampleTable
 from balancer.step_planner import Oversize
 from balancer.topology import Barrier, Layout, Limits, Modules
 from loaders.arguments import checked_dataset, rank_view, refuse_reordering
+from loaders.failures import FailureList
 from loaders.iteration import EpochIteration
-from loaders.microbatch import MicrobatchFacts, SampleFailure
+from loaders.microbatch import MicrobatchFacts
 from loaders.planning import plan_batches
 from loaders.sample_errors import OnSampleError
 from loaders.sampler import BalancedBatchSampler
@@ -63,8 +64,7 @@ class BalancedDataLoader(EpochIteration):
             (its attribute `layout`), else packed.
         barrier: Where ranks wait: `"step"` for DDP with `no_sync`, `"microbatch"` for FSDP. For
             model pipelines plan with an `EpochPlanner` and pass its sampler as `batch_sampler`.
-        modules: As in `balancer.topology.Topology`.
-        modality_sync: Likewise.
+        modules: As in `balancer.topology.Topology`, and likewise `modality_sync`.
         oversize: A sample beyond a limit is an `"error"`, is left out (`"drop"`), or gets a
             microbatch of its own (`"alone"`).
         illegal: A sample that the model cannot take is an `"error"`, or left out (`"drop"`).
@@ -117,7 +117,7 @@ class BalancedDataLoader(EpochIteration):
 
     Attributes:
         facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
-        failures: `SampleFailure` of each sample that could not be read and was replaced.
+        failures: First 10,000 samples that could not be read; `failures.count` counts all.
         batch_size: `None`: microbatches differ in size.
 
     Raises:
@@ -253,7 +253,7 @@ class BalancedDataLoader(EpochIteration):
         self.seed_samples = seed_samples
         self.step_log = step_log
         self.facts: MicrobatchFacts | None = None
-        self.failures: list[SampleFailure] = []
+        self.failures = FailureList()
         self._statistics = EpochStatistics(self.collate_fn, batch_sampler.maker)
         if on_sample_error != "raise":
             batch_sampler.maker.substitutes = Substitutes.of_planner(batch_sampler.planner)

@@ -61,7 +61,6 @@ class BalancedBatchSampler(Sampler[list[int]]):
         dp_rank: Rank of the view; `None` for the global view.
         batch_size: `None`: microbatches differ in size.
         drop_last: Whether samples that do not fill a last step are left out.
-        sampler: Where frameworks look for `set_epoch`.
         progress: What was handed out, and where the next iteration begins.
         maker: Makes the microbatches of a step and counts the seconds.
 
@@ -105,7 +104,6 @@ class BalancedBatchSampler(Sampler[list[int]]):
         self.maker = StepMaker()
         self.dp_rank = dp_rank
         self.drop_last = planner.tail == "drop"
-        self.sampler = EpochHandle(self)
         self.on_topology_change = on_topology_change
         self.progress = Progress()
 
@@ -151,6 +149,11 @@ class BalancedBatchSampler(Sampler[list[int]]):
             effort=effort,
         )
         return cls(planner, dp_rank=dp_rank, on_topology_change=on_topology_change)
+
+    @property
+    def sampler(self) -> "EpochHandle":
+        """Where frameworks look for `set_epoch`."""
+        return EpochHandle(self)  # kept here, it would be freed by the garbage collector only
 
     @property
     def epoch(self) -> int:

@@ -18,17 +18,16 @@ def refuse_second_skip(epoch: int, step: int) -> None:
     Raises:
         StateError: Such a wrapper is iterating.
     """
-    for frame in _callers():
+    for frame in _callers("accelerate."):
         caller = frame.f_locals.get("self")
-        if type(caller).__module__.startswith("accelerate."):
-            skips = vars(caller).get("skip_batches", 0)
-            if skips:
-                raise StateError(
-                    f"a state was loaded that begins at epoch {epoch}, step {step}, and "
-                    f"{type(caller).__name__} is about to skip {skips} batches more; do one of the "
-                    "two: load_state_dict, or skip_first_batches (in the Hugging Face Trainer "
-                    "ignore_data_skip=True leaves it out)"
-                )
+        skips = getattr(caller, "skip_batches", 0)
+        if skips:
+            raise StateError(
+                f"a state was loaded that begins at epoch {epoch}, step {step}, and "
+                f"{type(caller).__name__} is about to skip {skips} batches more; do one of the "
+                "two: load_state_dict, or skip_first_batches (in the Hugging Face Trainer "
+                "ignore_data_skip=True leaves it out)"
+            )
 
 
 def begun_for_nothing() -> bool:
@@ -37,16 +36,17 @@ def begun_for_nothing() -> bool:
     With workers that iterator reads ahead, and the epoch after the one that was loaded would count
     as begun.
     """
-    for frame in _callers():
-        if type(frame.f_locals.get("self")).__module__.startswith("torchdata."):
-            state = frame.f_locals.get("next_iter_state")
-            if isinstance(state, dict) and state.get("_iterator_finished"):
-                return True
+    for frame in _callers("torchdata."):
+        state = frame.f_locals.get("next_iter_state")
+        if isinstance(state, dict) and state.get("_iterator_finished"):
+            return True
     return False
 
 
-def _callers() -> Iterator[FrameType]:
+def _callers(package: str) -> Iterator[FrameType]:
+    """Frames of a package's code; asking any other for its locals would keep them alive in it."""
     frame = sys._getframe(1).f_back
     while frame is not None:
-        yield frame
+        if frame.f_globals.get("__name__", "").startswith(package):
+            yield frame
         frame = frame.f_back

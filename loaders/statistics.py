@@ -1,15 +1,13 @@
 """What a loader handed out, how even it was, and how long training waited for it, as numbers."""
 
-from array import array
 from typing import Any
-
-import numpy as np
 
 from balancer.groups import members_of
 from balancer.plan import Flag
 from balancer.planner import EpochPlanner
 from loaders.microbatch import MicrobatchFacts
 from loaders.planned_steps import StepMaker
+from loaders.series import Series
 
 __all__ = ["EpochStatistics", "HandedOut"]
 
@@ -31,7 +29,7 @@ class HandedOut:
         self.tokens = self.allocated_tokens = 0
         self.moved = self.moved_steps = self.most_moved_steps = 0
         self.fill: dict[str, float] = {}
-        self.imbalances, self.waits = array("d"), array("d")
+        self.imbalances, self.waits = Series(), Series()
         self.busy_s = 0.0
 
     def add(self, facts: MicrobatchFacts, waited_s: float) -> None:
@@ -43,9 +41,9 @@ class HandedOut:
         self.repeats += facts.flags.count(_REPEAT)
         self.replaced += len(facts.failures)
         self.target_tokens += sum(facts.target_tokens)
-        self.waits.append(waited_s)
+        self.waits.add(waited_s)
         if facts.imbalance is not None:
-            self.imbalances.append(facts.imbalance)
+            self.imbalances.add(facts.imbalance)
         if self.uniform_shape and facts.step_shape is not None:
             self.allocated_tokens += facts.step_shape[0] * facts.step_shape[1]
         else:
@@ -65,9 +63,7 @@ class HandedOut:
 
     def numbers(self) -> dict[str, float]:
         """The sums and what follows from them; described at `EpochStatistics.numbers`."""
-        imbalances = np.array(self.imbalances or [1.0])
-        waits = np.array(self.waits or [0.0])
-        waited_s = float(waits.sum())
+        imbalances, waits = self.imbalances, self.waits
         steps, microbatches = max(self.steps, 1), max(self.microbatches, 1)
         return {
             "steps": self.steps,
@@ -79,14 +75,14 @@ class HandedOut:
             **{f"fill_{name}": share / microbatches for name, share in self.fill.items()},
             "padding_fraction": 1 - self.tokens / max(self.allocated_tokens, self.tokens, 1)
             if self.tokens else 0.0,
-            "imbalance_mean": float(imbalances.mean()),
-            "imbalance_p95": float(np.quantile(imbalances, 0.95)),
-            "imbalance_max": float(imbalances.max()),
-            "data_wait_seconds_mean": float(waits.mean()),
-            "data_wait_seconds_p50": float(np.quantile(waits, 0.5)),
-            "data_wait_seconds_p95": float(np.quantile(waits, 0.95)),
-            "data_wait_seconds_longest": float(waits.max()),
-            "data_wait_fraction": waited_s / max(waited_s + self.busy_s, 1e-12),
+            "imbalance_mean": imbalances.total / imbalances.count if imbalances.count else 1.0,
+            "imbalance_p95": imbalances.quantile(0.95) if imbalances.count else 1.0,
+            "imbalance_max": imbalances.largest if imbalances.count else 1.0,
+            "data_wait_seconds_mean": waits.total / microbatches,
+            "data_wait_seconds_p50": waits.quantile(0.5),
+            "data_wait_seconds_p95": waits.quantile(0.95),
+            "data_wait_seconds_longest": waits.largest,
+            "data_wait_fraction": waits.total / max(waits.total + self.busy_s, 1e-12),
             "repeats": self.repeats,
             "fillers": self.fillers,
             "replaced": self.replaced,
@@ -141,6 +137,7 @@ class EpochStatistics:
           mean of the ranks' cost in it.
         - `data_wait_seconds_mean`, `_p50`, `_p95`, `_longest`: how long training waited for a
           microbatch, the start of workers within the first; `data_wait_fraction`: of all time.
+          `_p50` and `_p95` are those of the last 65,536 microbatches.
         - `planning_seconds`: in planning steps, mostly beside training, those that were read ahead
           too; `planning_seconds_per_step`.
         - `dropped`: samples that the whole epoch does not deliver to any rank; `repeats` and

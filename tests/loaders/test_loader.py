@@ -233,7 +233,8 @@ def test_frameworks_find_the_attributes_they_look_for():
     assert loader.dataset is dataset
     assert loader.collate_fn is ids_of
     assert isinstance(loader.batch_sampler, BalancedBatchSampler)
-    assert loader.sampler is loader.batch_sampler.sampler
+    loader.sampler.set_epoch(3)
+    assert loader.epoch == loader.sampler.epoch == loader.batch_sampler.sampler.epoch == 3
     assert (loader.batch_size, loader.num_workers) == (None, 0)
     assert (loader.pin_memory, loader.drop_last) == (False, True)
     assert not isinstance(loader, torch.utils.data.DataLoader)

@@ -29,7 +29,7 @@ class EpochIteration(HandsOut):
         persistent_workers: Whether worker processes live on between epochs.
         facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
         failures: Samples of this rank that could not be read and what was read instead, the first
-            10,000; `failures.count` counts all.
+            10,000; `failures.total` counts all.
         step_log: Called with the numbers of each step; `None` for nothing.
     """
 

@@ -117,7 +117,7 @@ class BalancedDataLoader(EpochIteration):
 
     Attributes:
         facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
-        failures: First 10,000 samples that could not be read; `failures.count` counts all.
+        failures: First 10,000 samples that could not be read; `failures.total` counts all.
         batch_size: `None`: microbatches differ in size.
 
     Raises:

@@ -44,7 +44,7 @@ def test_all_failures_are_counted_and_the_first_listed_and_that_is_said_once(cap
         for _ in range(3):
             for _ in loader:
                 of_microbatches += loader.facts.failures
-    assert loader.failures.count == len(of_microbatches) == 24
+    assert loader.failures.total == len(of_microbatches) == 24
     assert loader.failures == of_microbatches[:10]
     assert [record.args[1] for record in caplog.records] == [10]
     assert "lists the first 10" in caplog.text
@@ -57,7 +57,7 @@ def test_a_list_of_failures_that_is_just_full_says_nothing(caplog):
     failures.add([])
     assert not caplog.records
     failures.add([failure(3)])
-    assert (len(failures), failures.count, len(caplog.records)) == (3, 4, 1)
+    assert (len(failures), failures.total, len(caplog.records)) == (3, 4, 1)
 
 
 def test_a_series_keeps_its_sum_and_the_last_numbers():

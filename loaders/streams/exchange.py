@@ -6,6 +6,7 @@ once all are there, and so none is ever left waiting in it for a rank that stopp
 closed. Those that wait at the meeting learn of it and can leave it at any time.
 """
 
+import logging
 import time
 from collections.abc import Sequence
 from datetime import timedelta
@@ -25,7 +26,9 @@ from loaders.streams.parcels import pack_parcel, unpack_parcel
 
 __all__ = ["RankLink", "StreamClosedError", "find_group"]
 
+_log = logging.getLogger("loaders.streams")
 _LONGEST_PAUSE_S = 0.1
+_SLOW_S = 30.0
 _links_made: dict[tuple[int, ...], int] = {}
 
 
@@ -160,6 +163,7 @@ class RankLink:
         Who is last, or gives up, writes the decision; the store keeps the first that is written.
         """
         number = self._meetings
+        told = False
         self._meetings += 1
         decision = f"{number}/decision"
         self._store.set(f"at/{self.dp_rank}", str(number))
@@ -178,6 +182,9 @@ class RankLink:
                 problem = BalancerError(self._missing(number))
                 self.leave(f"gave up: {problem}")
             else:
+                if not told and waited > min(self.timeout_s / 4, _SLOW_S):
+                    self._warn(number, waited)
+                    told = True
                 time.sleep(min(_LONGEST_PAUSE_S, 0.001 + waited / 10))
                 continue
             self._store.compare_set(decision, "", "leave")
@@ -189,16 +196,30 @@ class RankLink:
             for name in ("here", "decision"):
                 self._store.delete_key(f"{number - 1}/{name}")
 
-    def _missing(self, number: int) -> str:
-        late = [
-            str(rank)
+    def _warn(self, number: int, waited: float) -> None:
+        """Name the ranks that the others wait for; one of those tells."""
+        late = self._late(number)
+        if late and self.dp_rank == min(set(range(self.dp_size)) - set(late)):
+            _log.warning(
+                "rank %s keeps the other ranks waiting for the next window, %.1f s so far (an "
+                "error after %g s): it reads or trains more slowly, or stopped",
+                ", ".join(map(str, late)), waited, self.timeout_s,
+            )  # fmt: skip
+
+    def _late(self, number: int) -> list[int]:
+        """Ranks that did not come to this meeting."""
+        return [
+            rank
             for rank in range(self.dp_size)
             if not self._store.check([f"at/{rank}"])
             or int(self._store.get(f"at/{rank}").decode()) < number
         ]
+
+    def _missing(self, number: int) -> str:
         return (
-            f"rank {', '.join(late)} did not come to agree on the next window within "
-            f"{self.timeout_s:g} s; it stopped, or reads more slowly: raise agree_timeout_s if so"
+            f"rank {', '.join(map(str, self._late(number)))} did not come to agree on the next "
+            f"window within {self.timeout_s:g} s; it stopped, or reads more slowly: raise "
+            "agree_timeout_s if so"
         )
 
 

@@ -81,10 +81,11 @@ class StreamLoader(HandsOut):
             where samples keep their ranks the default is the fast one.
         drop_last: torch's word for it: `tail="drop"` or `"pad"`.
         steps_per_epoch: Optimizer steps of an epoch; streams that end before are an error. `None`:
-            until they end, and the loader has no length.
+            until they end, without a length.
         group: Process group of the data-parallel ranks; all processes when not given. With NCCL
             too, all that the ranks agree on goes over the CPU.
-        agree_timeout_s: Seconds that a rank waits for the others to read their windows.
+        agree_timeout_s: Seconds that a rank waits for the others to read their windows; after a
+            quarter of it, or 30 s, a warning names those that it waits for.
         collate_fn: As in `BalancedDataLoader`; it runs in this process.
         num_workers: Processes that read, and likewise torch's `timeout`, `worker_init_fn`,
             `multiprocessing_context`, `generator`, `prefetch_factor` and `persistent_workers`.
@@ -173,13 +174,10 @@ class StreamLoader(HandsOut):
         pricing = RowPricing.of(size_fn, cost_model, topology, oversize=oversize, illegal=illegal)
         make_source = ShardedSource if isinstance(dataset, ShardedStream) else StreamSource
         source = make_source(
-            dataset,
-            dp_rank=self.dp_rank,
-            dp_size=self.dp_size,
-            num_workers=num_workers,
+            dataset, dp_rank=self.dp_rank, dp_size=self.dp_size, num_workers=num_workers,
             persistent_workers=persistent_workers and num_workers > 0,
             options=options if num_workers else {},
-        )
+        )  # fmt: skip
         self._reader = WindowReader(source, pricing)
         self.dataset = dataset
         self.steps_per_epoch = steps_per_epoch
@@ -228,7 +226,8 @@ class StreamLoader(HandsOut):
         """State after the microbatch handed out last: JSON-able where the dataset's own is.
 
         It says where this rank's window begins and what of it was handed out; to resume, the
-        window's samples are read again. Every rank saves its own.
+        window is read again. Every rank saves its own. Of a `ShardedStream` it has two numbers for
+        each shard that is left to the rank, and one for each sample of the window handed out.
         """
         return self._state.state_dict()
 
@@ -240,12 +239,10 @@ class StreamLoader(HandsOut):
 
         Of a `ShardedStream` the states of all ranks, saved after the same step, may be given as a
         list: then any number of ranks and workers, under any settings of the plan, hands out
-        exactly the samples that had not been handed out; each rank is assigned shards anew. Under
-        the settings of the states each rank goes on as it would have.
+        exactly the samples that had not been; each rank is assigned shards anew.
 
         Raises:
-            StateError: The state is of another loader, rank or version, and lists what differs; or
-                states are missing or of different steps.
+            StateError: Of another loader, rank or version, and what differs; or one is missing.
         """
         self._state.load_state_dict(state)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data._utils import worker as torch_worker
 
 from balancer.topology import check_count
 from loaders.streams.shards import ShardedStream
@@ -158,6 +159,7 @@ class _WorkerShards(IterableDataset[Any]):
 
     def __init__(self, dataset: ShardedStream, num_workers: int) -> None:
         self.dataset = dataset
+        self.worker: int | None = None
         # Shards of one worker after another, and where each worker's end; shared, as processes may
         # outlive the epoch.
         self.pending = torch.zeros((dataset.num_shards, 2), dtype=torch.int64)
@@ -172,8 +174,12 @@ class _WorkerShards(IterableDataset[Any]):
         self.ends[1:] = torch.tensor([len(part) for part in parts]).cumsum(0)
 
     def __iter__(self) -> Iterator[Any]:
-        info: Any = get_worker_info()
-        begin, end = self.ends[info.id : info.id + 2].tolist()
+        if self.worker is None:
+            info: Any = get_worker_info()
+            self.worker = info.id
+            # WebDataset and the like would read their worker's part of the shard only.
+            torch_worker._worker_info = None
+        begin, end = self.ends[self.worker : self.worker + 2].tolist()
         return self._samples(self.pending[begin:end].tolist())
 
     def _samples(self, pending: list[list[int]]) -> Iterator[Any]:

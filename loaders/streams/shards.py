@@ -27,9 +27,10 @@ class ShardedStream(IterableDataset[Any]):
 
     Args:
         shards: Names of the shards, such as paths, URLs or numbers; the same on every rank.
-        read: Gives the samples of a shard in an order that is always the same; to resume within a
-            shard, the samples before are read and thrown away. Worker processes that are spawned
-            need it picklable.
+        read: Gives all samples of a shard, on whatever rank, in an order that is always the same;
+            to resume within a shard, the samples before are read and thrown away. In a worker
+            process `get_worker_info()` is `None` there: whole shards go to workers. Workers that
+            are spawned need it picklable.
         shuffle: Whether every epoch has an order of shards of its own, by `seed` and the epoch.
         seed: Seed of that order.
 

@@ -12,6 +12,7 @@ from torch import distributed
 from balancer.errors import BalancerError
 from balancer.plan import Flag
 from loaders.collate import PackedCollator
+from loaders.streams import exchange
 from tests.loaders.streaming import (
     TextStream,
     lengths,
@@ -312,6 +313,32 @@ def test_a_rank_that_does_not_come_is_named_within_the_time_given(kind, tmp_path
 
     ranks = on_ranks(run, 2, tmp_path)
     assert "rank 1 did not come to agree on the next window within 1 s" in ranks[0]
+
+
+@pytest.mark.parametrize("kind", list(MAKERS))
+def test_case_a10_a_slow_rank_is_named_while_the_others_wait(kind, tmp_path):
+    """Rank 1 takes long over its last sample: rank 0 says so once, and goes on when it comes."""
+
+    class Slow(TextStream):
+        def sample(self, index: int) -> dict[str, Any]:
+            time.sleep(1.5 if index == 39 else 0)
+            return super().sample(index)
+
+    def run(rank: int) -> Any:
+        exchange._SLOW_S = 0.3
+        messages: list[str] = []
+        handler = logging.Handler()
+        handler.emit = lambda record: messages.append(record.getMessage())  # type: ignore[method-assign]
+        logging.getLogger("loaders.streams").addHandler(handler)
+        stream = (Slow if rank else TextStream)(lengths(40, seed=rank))
+        return len(list(MAKERS[kind](stream))), messages
+
+    (count, messages), (other_count, _) = on_ranks(run, 2, tmp_path)
+    assert count == other_count > 0
+    assert any(
+        told.startswith("rank 1 keeps the other ranks waiting for the next window")
+        for told in messages
+    )
 
 
 def test_other_settings_on_one_rank_are_an_error_on_all(tmp_path):

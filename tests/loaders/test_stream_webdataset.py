@@ -9,6 +9,7 @@ import webdataset
 from torch import distributed
 
 from balancer.plan import Flag
+from loaders.streams import ShardedStream
 from tests.loaders.streaming import ids, lengths, on_ranks, rebalanced, stream_loader
 
 # WebDataset itself leaves shards open for the garbage collector to close.
@@ -49,6 +50,10 @@ def _record(sample: dict[str, Any]) -> dict[str, Any]:
     return record
 
 
+def _one_shard(url: str) -> Any:
+    return web_stream([url])
+
+
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_webdataset_comes_whole_and_resumes(shards, num_workers):
     """It splits its shards over the workers by itself; 5 microbatches in, the rest is the same."""
@@ -62,6 +67,23 @@ def test_a_webdataset_comes_whole_and_resumes(shards, num_workers):
     resumed = stream_loader(web_stream(shards), **options)
     resumed.load_state_dict(states[4])
     assert [ids([batch]) for batch in resumed] == whole[5:]
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+def test_a_webdataset_of_each_shard_goes_on_with_other_workers(shards):
+    """Two persistent workers read whole shards, as WebDataset does not split them; then three."""
+    options: dict[str, Any] = {"tail": "filler", "persistent_workers": True}
+    got: list[int] = []
+    loader = stream_loader(ShardedStream(shards, _one_shard), num_workers=2, **options)
+    for count, batch in enumerate(loader, 1):
+        got += [s["id"] for s in batch]
+        if count == 5:
+            break
+    resumed = stream_loader(ShardedStream(shards, _one_shard), num_workers=3, **options)
+    resumed.load_state_dict([loader.state_dict()])
+    for epoch in (got + ids(resumed), ids(resumed)):
+        assert set(epoch) == set(range(sum(COUNTS)))
+        assert len(epoch) - sum(COUNTS) <= resumed.stats().num_fillers
 
 
 @pytest.mark.dist

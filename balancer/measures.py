@@ -61,7 +61,7 @@ class Measures:
         worst_over_bound: The largest of the steps.
         padding_fraction: Share of the allocated tokens that no sample fills; 0 when packed.
         fill: For each limit that is set, by the name of the amount, what the microbatches hold
-            over the limit: mean, and max.
+            over the limit of their rank: mean, and max.
         largest: The microbatch with the most tokens (then patches, then the first).
     """
 
@@ -129,12 +129,21 @@ def measure_plan(
         time_over_bound=float(np.exp(np.log(over).mean())) if over.size else float("nan"),
         worst_over_bound=float(over.max()) if over.size else float("nan"),
         padding_fraction=1.0 - real_tokens / allocated if allocated else 0.0,
-        fill={
-            name: (float(amounts[name].mean() / limit), float(amounts[name].max() / limit))
-            for name, limit in plan.topology.limits.given.items()
-        },
+        fill=_fill(plan, amounts),
         largest=_largest(plan, amounts),
     )
+
+
+def _fill(plan: Plan, amounts: dict[str, NDArray[np.int64]]) -> dict[str, tuple[float, float]]:
+    """Mean and max over the microbatches of what each holds over its own rank's limit."""
+    topology = plan.topology
+    rank_limits = topology.rank_limits or (topology.limits,)
+    fill = {}
+    for name in topology.limits.given:
+        limits = np.resize([each.given[name] for each in rank_limits], len(amounts[name]))
+        shares = amounts[name] / limits
+        fill[name] = (float(shares.mean()), float(shares.max()))
+    return fill
 
 
 def _sum_by_step(slots: _FLOAT, by_step: NDArray[np.int64]) -> _FLOAT:

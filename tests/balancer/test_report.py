@@ -90,6 +90,18 @@ def test_padding_and_fill_count_what_is_allocated() -> None:
     assert measure_plan(_plan(max_tokens=50), _costs()).padding_fraction == 0
 
 
+def test_fill_is_of_the_limit_of_each_rank() -> None:
+    """Each microbatch is set beside its own rank's limit, not the loosest of all ranks."""
+    cells = Plan.from_cells([[[[0, 1], [2, 3]]]])
+    rank_limits = (Limits(max_tokens=100), Limits(max_tokens=70))
+    measures = measure_plan(
+        replace(cells, topology=Topology(dp_size=2, rank_limits=rank_limits)), _costs()
+    )
+    held = cells.amounts(_costs())["tokens"]
+    shares = [held[0] / 100, held[1] / 70]
+    assert measures.fill["tokens"] == pytest.approx((sum(shares) / 2, max(shares)))
+
+
 def test_the_largest_microbatch_is_named_by_its_place_in_the_epoch() -> None:
     largest = measure_plan(replace(_plan(), first_step=7), _costs()).largest
     assert (largest.step, largest.index, largest.dp_rank) == (7, 1, 1)

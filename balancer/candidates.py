@@ -103,7 +103,7 @@ def solve(
     bound, binds = step_bound(problem, topology)
     first = max(topology.num_microbatches, fewest_slots(problem, topology.dp_size))
 
-    def best_of(num_slots: int) -> Candidate | None:
+    def best_of(problem: StepProblem, num_slots: int) -> Candidate | None:
         return _best_candidate(problem, topology, num_slots, bound, given)
 
     best, num_slots = fewest_that_fit(problem, topology, step, first, 1, best_of)
@@ -116,7 +116,7 @@ def fewest_that_fit(
     step: int,
     first: int,
     stride: int,
-    best_of: Callable[[int], Candidate | None],
+    best_of: Callable[[StepProblem, int], Candidate | None],
 ) -> tuple[Candidate, int]:
     """Best candidate of the first number of microbatches that has one; that number.
 
@@ -132,13 +132,19 @@ def fewest_that_fit(
     best: Candidate | None = None
     num_slots = first
     while best is None and num_slots <= min(most, fullest):
-        best = best_of(num_slots)
+        best = best_of(problem, num_slots)
         num_slots += stride if best is None else 0
     if best is not None:
         return best, num_slots
+
+    def fits(roomier: StepProblem) -> bool:
+        fewest = max(topology.num_microbatches, fewest_slots(roomier, topology.dp_size))
+        allowed = range(-(-fewest // stride) * stride, min(most, fullest) + 1, stride)
+        return any(best_of(roomier, number) is not None for number in allowed)
+
     while topology.max_in_flight is None or num_slots <= fullest:
-        if best_of(num_slots) is not None:
-            enough = roomier_limits(problem, topology, most)
+        if best_of(problem, num_slots) is not None:
+            enough = roomier_limits(problem, topology, most, fits)
             raised = " or ".join(f"max_{name} to {value}" for name, value in enough.items())
             raise CapacityError(
                 f"the {problem.num_items} samples of step {step} do not fit {topology.dp_size} "

@@ -64,7 +64,7 @@ def solve_synced(
     some = working.any(axis=0) & ~working.all(axis=0)
     kinds, num_kinds = kind_bits(working[:, some]), int(some.sum())
 
-    def best_of(num_slots: int) -> Candidate | None:
+    def best_of(problem: StepProblem, num_slots: int) -> Candidate | None:
         return _best_synced(problem, topology, num_slots, bound, given, kinds, num_kinds)
 
     best, num_slots = fewest_that_fit(problem, topology, step, first, 1, best_of)

@@ -58,7 +58,7 @@ def solve_pipelines(
     if best is None:
         stride = topology.pp_size if topology.schedule == "interleaved" else 1
 
-        def best_of(num_slots: int) -> Candidate | None:
+        def best_of(problem: StepProblem, num_slots: int) -> Candidate | None:
             return _best_candidate(problem, topology, fluid(problem, topology, num_slots))
 
         best = fewest_that_fit(problem, topology, step, counts[0], stride, best_of)

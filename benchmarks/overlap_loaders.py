@@ -1,7 +1,7 @@
 """Loaders of the overlap experiment: ours and others, on the same samples and microbatches.
 
-Each is a context manager that gives a function; the function's iterator hands out the microbatches
-of one pass. Workers live on between passes.
+Each is a context manager that gives a function of a pass's microbatches; its iterator hands them
+out. Workers live on between passes where the loader has a way to keep them.
 """
 
 import queue
@@ -20,22 +20,22 @@ from loaders.stages import Stage, StagePipeline
 
 __all__ = ["LOADERS", "OURS", "Pass", "parallel_seconds_of"]
 
-Pass = Callable[[], Iterator[Any]]
-Microbatches = Sequence[Sequence[int]]
+Microbatches = list[list[int]]
+Pass = Callable[[Microbatches], Iterator[Any]]
 
 WORKERS = 2
 LOOK_AHEAD = 16
 
 
 @contextmanager
-def _stages(kind: Any, dataset: Any, microbatches: Microbatches, seconds: Any) -> Iterator[Pass]:
+def _stages(kind: Any, dataset: Any, seconds: Any) -> Iterator[Pass]:
     row = [
         Stage(name="read", work=dataset.__getitem__, workers=WORKERS, kind=kind),
         Stage(name="collate", work=torch.stack, grain="microbatch"),
     ]
     with StagePipeline(row, seconds=seconds, look_ahead=LOOK_AHEAD) as pipeline:
 
-        def one_pass() -> Iterator[Any]:
+        def one_pass(microbatches: Microbatches) -> Iterator[Any]:
             for _, microbatch in pipeline(microbatches):
                 yield microbatch
 
@@ -43,32 +43,40 @@ def _stages(kind: Any, dataset: Any, microbatches: Microbatches, seconds: Any) -
 
 
 @contextmanager
-def _torch(prefetch: int, dataset: Any, microbatches: Microbatches, _: Any) -> Iterator[Pass]:
+def _torch(prefetch: int, dataset: Any, _: Any) -> Iterator[Pass]:
     """Torch's DataLoader: a microbatch to a worker, in turn, delivered in order."""
+    plan: Microbatches = []
     loader = DataLoader(
         dataset,
-        batch_sampler=microbatches,  # type: ignore[arg-type]
+        batch_sampler=plan,  # type: ignore[arg-type]
         num_workers=WORKERS,
         prefetch_factor=prefetch,
         persistent_workers=True,
         collate_fn=torch.stack,
     )
-    yield loader.__iter__
-    iterator = getattr(loader, "_iterator", None)
-    if iterator is not None:
-        iterator._shutdown_workers()
+
+    def one_pass(microbatches: Microbatches) -> Iterator[Any]:
+        plan[:] = microbatches
+        return iter(loader)
+
+    try:
+        yield one_pass
+    finally:
+        iterator = getattr(loader, "_iterator", None)
+        if iterator is not None:
+            iterator._shutdown_workers()
 
 
 @contextmanager
-def _as_completed(dataset: Any, microbatches: Microbatches, _: Any) -> Iterator[Pass]:
+def _as_completed(dataset: Any, _: Any) -> Iterator[Pass]:
     """Samples begun in order, microbatches filled with whichever are ready first.
 
     What reordering loaders do (MinatoLoader, Nouaji et al., 2025) at their best: a slow sample
     holds up nothing, and lands in a later microbatch than the plan has it in.
     """
-    size = len(microbatches[0])
 
-    def one_pass() -> Iterator[Any]:
+    def one_pass(microbatches: Microbatches) -> Iterator[Any]:
+        size = len(microbatches[0])
         done: queue.Queue[Any] = queue.Queue()
         room = threading.Semaphore(LOOK_AHEAD * size)
         ids = iter([i for microbatch in microbatches for i in microbatch])
@@ -98,19 +106,17 @@ def _as_completed(dataset: Any, microbatches: Microbatches, _: Any) -> Iterator[
 
 
 @contextmanager
-def _spdl(dataset: Any, microbatches: Microbatches, _: Any) -> Iterator[Pass]:
+def _spdl(dataset: Any, _: Any) -> Iterator[Pass]:
     """SPDL: samples in order of arrival, several at once, results in order."""
     from spdl.pipeline import PipelineBuilder
 
-    size = len(microbatches[0])
-
-    def one_pass() -> Iterator[Any]:
+    def one_pass(microbatches: Microbatches) -> Iterator[Any]:
         ids = [i for microbatch in microbatches for i in microbatch]
         pipeline = (
             PipelineBuilder()
             .add_source(ids)
             .pipe(dataset.__getitem__, concurrency=WORKERS, output_order="input")
-            .aggregate(size)
+            .aggregate(len(microbatches[0]))
             .pipe(torch.stack)
             .add_sink(LOOK_AHEAD)
             .build(num_threads=WORKERS + 1)
@@ -122,22 +128,23 @@ def _spdl(dataset: Any, microbatches: Microbatches, _: Any) -> Iterator[Pass]:
 
 
 @contextmanager
-def _nodes(dataset: Any, microbatches: Microbatches, _: Any) -> Iterator[Pass]:
+def _nodes(dataset: Any, _: Any) -> Iterator[Pass]:
     """torchdata.nodes: a parallel map over samples, in order, then batches."""
     from torchdata.nodes import Batcher, IterableWrapper, Loader, Mapper, ParallelMapper, Prefetcher
 
-    size = len(microbatches[0])
-    ids = [i for microbatch in microbatches for i in microbatch]
-    samples = ParallelMapper(
-        IterableWrapper(ids),
-        dataset.__getitem__,
-        num_workers=WORKERS,
-        in_order=True,
-        method="thread",
-    )
-    batches = Mapper(Batcher(samples, batch_size=size), torch.stack)
-    loader: Any = Loader(Prefetcher(batches, prefetch_factor=LOOK_AHEAD))
-    yield lambda: iter(loader)
+    def one_pass(microbatches: Microbatches) -> Iterator[Any]:
+        samples = ParallelMapper(
+            IterableWrapper([i for microbatch in microbatches for i in microbatch]),
+            dataset.__getitem__,
+            num_workers=WORKERS,
+            in_order=True,
+            method="thread",
+        )
+        batches = Mapper(Batcher(samples, batch_size=len(microbatches[0])), torch.stack)
+        loader: Any = Loader(Prefetcher(batches, prefetch_factor=LOOK_AHEAD))
+        return iter(loader)
+
+    yield one_pass
 
 
 LOADERS: dict[str, Any] = {
@@ -149,9 +156,10 @@ LOADERS: dict[str, Any] = {
     "spdl": _spdl,
     "torchdata_nodes": _nodes,
 }
-"""By name: a context of the dataset, the microbatches and the predicted seconds of each sample."""
+"""By name: a context of the dataset and the predicted seconds of each sample."""
 
 OURS = ("stages_thread", "stages_process")
+"""Those of them that are ours; `workers="auto"` takes the first for code that releases the GIL."""
 
 
 def parallel_seconds_of(dataset: Any, sample_ids: Sequence[int]) -> float:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,13 +25,13 @@ class Mix:
         name: `"uniform"`, `"real"` or `"skewed"`.
         image: Image of each sample.
         rounds: How often each sample is decoded.
-        microbatches: Sample ids of each microbatch.
+        orders: Sample ids of each microbatch, in several orders, one a pass.
     """
 
     name: str
     image: NDArray[np.int64]
     rounds: NDArray[np.int64]
-    microbatches: list[list[int]]
+    orders: list[list[list[int]]]
 
 
 class Images:
@@ -58,28 +58,38 @@ class Images:
 
 
 def mixes(
-    folder: Path, *, num_microbatches: int, microbatch: int, seed: int
+    folder: Path,
+    *,
+    num_microbatches: Mapping[str, int],
+    microbatch: int,
+    num_orders: int,
+    seed: int,
 ) -> tuple[list[Path], list[Mix]]:
     """Paths of the images in a folder, and the three mixes of them.
 
-    Uniform: one image of median size. Real: all images in a random order. Skewed: the uniform
-    mix with one sample in a hundred decoded `DEARER` times, at random places.
+    Uniform: one image of median size. Real: all images, equally often. Skewed: the uniform mix
+    with one sample in a hundred decoded `DEARER` times. Every pass has the same samples in an order
+    of its own, so what depends on where the dear ones stand shows in the spread of the passes.
     """
-    rng = np.random.default_rng(seed)
     lines = (folder / "samples.jsonl").read_text().splitlines()
     parts = [part for line in lines for part in json.loads(line)["content"]]
     pictures = [part for part in parts if part["type"] == "image"]
     paths = [folder / part["image"] for part in pictures]
     pixels = np.array([part["width"] * part["height"] for part in pictures])
     median = int(np.argsort(pixels, kind="stable")[len(pixels) // 2])
-    count = num_microbatches * microbatch
-    ids = [list(range(i, i + microbatch)) for i in range(0, count, microbatch)]
-    once, same = np.ones(count, np.int64), np.full(count, median)
-    dear = once.copy()
-    dear[rng.choice(count, max(1, count // 100), replace=False)] = DEARER
-    order = np.concatenate([rng.permutation(len(paths)) for _ in range(-(-count // len(paths)))])
-    return paths, [
-        Mix(name="uniform", image=same, rounds=once, microbatches=ids),
-        Mix(name="real", image=order[:count], rounds=once, microbatches=ids),
-        Mix(name="skewed", image=same, rounds=dear, microbatches=ids),
-    ]
+    made = []
+    for name, count in num_microbatches.items():
+        rng = np.random.default_rng([seed, len(made)])
+        samples = count * microbatch
+        image, rounds = np.full(samples, median), np.ones(samples, np.int64)
+        if name == "real":
+            image = np.concatenate(
+                [rng.permutation(len(paths)) for _ in range(-(-samples // len(paths)))]
+            )[:samples]
+        if name == "skewed":
+            rounds[rng.choice(samples, max(1, samples // 100), replace=False)] = DEARER
+        orders = [
+            rng.permutation(samples).reshape(count, microbatch).tolist() for _ in range(num_orders)
+        ]
+        made.append(Mix(name=name, image=image, rounds=rounds, orders=orders))
+    return paths, made

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from balancer.cost import Costs
 from balancer.memory import MemoryModel
 from balancer.plan import Plan
+from balancer.reorder import reordered
 from balancer.topology import check_count
 
 __all__ = [
@@ -156,12 +157,4 @@ def heaviest_first(plan: Plan, costs: Costs, model: MemoryModel) -> Plan:
     step_of_slot = np.repeat(np.arange(plan.num_steps), np.diff(plan.step_slots))
     slots = np.lexsort((np.arange(len(by_slot)), -by_slot, step_of_slot))
     cells = (slots[:, None] * dp_size + np.arange(dp_size)).ravel()
-    sizes = np.diff(plan.offsets)[cells]
-    places = np.repeat(plan.offsets[cells] - (np.cumsum(sizes) - sizes), sizes)
-    places = places + np.arange(len(plan.sample_ids))
-    return replace(
-        plan,
-        sample_ids=plan.sample_ids[places],
-        flags=plan.flags[places],
-        offsets=np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64),
-    )
+    return reordered(plan, cells)

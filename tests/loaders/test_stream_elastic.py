@@ -1,7 +1,11 @@
 """Streams in shards on gloo processes: resumed by other numbers of ranks, again and again."""
 
 import json
+import os
 import random
+import re
+import subprocess
+import sys
 from itertools import islice
 from typing import Any
 
@@ -10,6 +14,7 @@ from torch import distributed
 
 from balancer.plan import Flag
 from tests.loaders.streaming import on_ranks, rebalanced, shards_of, stream_loader
+from tests.loaders.test_recipes import program
 
 pytestmark = pytest.mark.dist
 
@@ -83,3 +88,27 @@ def test_what_ranks_had_not_handed_out_others_hand_out_once(kind, tmp_path):
         assert {ended for _, _, ended in outcomes} == {True}
         # In each run one number of microbatches, the same on all ranks.
         assert all(set(counts) == {1} for _, counts, _ in outcomes)
+
+
+def test_the_recipe_stops_with_two_ranks_and_goes_on_with_three(tmp_path):
+    """96 samples in 9 shards: 36 on two ranks, the other 60 on three, each once."""
+    sizes = [6, 7, 8, 9, 10, 11, 12, 13, 20]
+    (tmp_path / "shards").mkdir()
+    for shard, size in enumerate(sizes):
+        lines = [str([index] * (1 + 5 * index % 40)) for index in range(size)]
+        (tmp_path / "shards" / f"{shard}.jsonl").write_text("\n".join(lines))
+    (tmp_path / "stream.py").write_text(program("A stream in shards"))
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node"]
+    runs = []
+    for num_ranks in (2, 3):
+        done = subprocess.run(
+            [*torchrun, str(num_ranks), "stream.py"], cwd=tmp_path, capture_output=True, text=True,
+            timeout=120, check=False, env={**os.environ, "NUMBA_DISABLE_JIT": "1"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr[-3000:]
+        found = re.findall(r"rank \d: \d+ samples (\[.*?\])", done.stdout)
+        assert len(found) == num_ranks
+        runs.append([sample_id for text in found for sample_id in json.loads(text)])
+    assert [len(run) for run in runs] == [36, 60]
+    expected = [index * 9 + shard for shard, size in enumerate(sizes) for index in range(size)]
+    assert sorted(runs[0] + runs[1]) == sorted(expected)

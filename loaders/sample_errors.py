@@ -9,7 +9,7 @@ from torch.utils.data import get_worker_info
 from balancer.errors import SampleError
 from loaders.microbatch import MicrobatchFacts
 
-__all__ = ["OnSampleError", "SampleReadError", "read_error", "shown"]
+__all__ = ["ForeignError", "OnSampleError", "SampleReadError", "read_error", "shown"]
 
 OnSampleError = Literal["raise", "replace", "filler"]
 
@@ -20,6 +20,10 @@ class SampleReadError(SampleError):
     The message has the sample ids, rank, step, microbatch, worker and the original traceback, so
     that nothing is lost where the exception itself cannot travel between processes.
     """
+
+
+class ForeignError(RuntimeError):
+    """Stands for a worker's exception that cannot be rebuilt elsewhere; its message shows it."""
 
 
 def read_error(
@@ -50,5 +54,19 @@ def read_error(
 
 
 def shown(error: BaseException) -> str:
-    """Type and message of an exception in one line."""
-    return traceback.format_exception_only(type(error), error)[-1].strip()
+    """Type and message of an exception in one line, the same wherever it was raised.
+
+    Example:
+        >>> shown(SampleError("no image")), shown(ValueError())
+        ('balancer.errors.SampleError: no image', 'ValueError')
+        >>> shown(ForeignError(shown(ValueError("x"))))
+        'ValueError: x'
+    """
+    message = " ".join(str(error).splitlines())
+    if isinstance(error, ForeignError):
+        return message
+    kind = type(error)
+    name = kind.__qualname__
+    if kind.__module__ not in ("builtins", "__main__"):
+        name = f"{kind.__module__}.{name}"
+    return f"{name}: {message}" if message else name

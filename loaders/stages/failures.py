@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+from loaders.sample_errors import shown
 from loaders.stages.errors import StageError, WorkerDied
 from loaders.stages.jobs import Job, SampleJob
 from loaders.stages.stage import Stage
@@ -32,8 +33,7 @@ def check_result(stage: Stage, value: Any) -> None:
 def failure(stage: Stage, job: Job, error: BaseException) -> StageError:
     """The error that the consumer gets for what a stage raised."""
     return StageError(
-        f"stage {stage.name!r} failed on {_of_what(job)}: {type(error).__name__}: {error}. "
-        f"{_advice(stage, error)}",
+        f"stage {stage.name!r} failed on {_of_what(job)}: {shown(error)}. {_advice(stage, error)}",
         stage=stage.name,
         sample_ids=job.sample_ids,
     )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+from loaders.sample_errors import ForeignError, shown
 from loaders.stages.errors import WorkerDied
 from loaders.stages.stage import Stage, StartMethod
 from loaders.stages.transfer import receive, send
@@ -220,4 +221,4 @@ def _travelling(error: BaseException) -> BaseException:
             return error
     except Exception:
         pass
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    return ForeignError(shown(error))

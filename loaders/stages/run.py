@@ -6,6 +6,7 @@ from heapq import heapify, heappop, heappush
 from typing import Any, Literal
 
 from loaders.microbatch import MicrobatchFacts, SampleList
+from loaders.sample_errors import shown
 from loaders.stages.jobs import Job, MicrobatchJob, SampleJob
 from loaders.stages.room import Room
 from loaders.stages.schedule import LeastSlack
@@ -129,7 +130,7 @@ class Run:
     def replace(self, job: SampleJob, sample_id: int, error: BaseException) -> None:
         """The sample failed: begin with another one in its place."""
         self._leave(job, 0)
-        job.error = job.error or f"{type(error).__name__}: {error}"
+        job.error = job.error or shown(error)
         job.value, job.held, job.stage = None, 0, 0
         job.sample_id = sample_id
         job.replacements += 1

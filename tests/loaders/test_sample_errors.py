@@ -128,6 +128,23 @@ def test_case_m4_broken_samples_change_no_number_of_microbatches(
         assert lengths[failure.substitute_id] <= lengths[failure.sample_id]
 
 
+def test_a_failure_reads_alike_whoever_reads():
+    """The exception cannot be rebuilt in another process; its type and message are told in full."""
+    listed = []
+    for readers in (
+        {"num_workers": 0},
+        {"num_workers": 1},
+        {"num_workers": 1, "workers": "thread"},
+        {"num_workers": 1, "workers": "process"},
+    ):
+        loader = make_loader(Broken([7, 20, 33]), dp_size=1, on_sample_error="replace", **readers)
+        list(loader)
+        listed.append(sorted((failure.sample_id, failure.error) for failure in loader.failures))
+    name = f"{TwoArgumentsError.__module__}.TwoArgumentsError"
+    assert listed[0] == [(n, f"{name}: image.png is broken at {n}") for n in (7, 20, 33)]
+    assert listed == listed[:1] * 4
+
+
 @pytest.mark.parametrize("policy", ["replace", "filler"])
 def test_case_m4_what_a_substitute_counts(policy):
     """A replacement has its own targets, a filler none; the step's numbers stay the plan's."""

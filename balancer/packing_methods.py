@@ -11,7 +11,7 @@ from balancer.kernels.packing_bound import least_bins
 from balancer.kernels.packing_decreasing import best_fit_decreasing, first_fit_decreasing
 from balancer.kernels.packing_fill import contents_as_groups
 from balancer.kernels.packing_groups import write_ids
-from balancer.kernels.packing_order import longest_first, next_fit
+from balancer.kernels.packing_order import longest_first, next_fit, runs
 from balancer.kernels.packing_repack import repack
 from balancer.kernels.packing_search import fill_and_search
 from balancer.kernels.packing_vector import first_fit_vectors
@@ -71,8 +71,7 @@ def pack_one_capacity(problem: PackingProblem, method: Method, effort: int) -> B
     if method == "first_fit_decreasing":
         groups = first_fit_decreasing(values, counts, capacity)
     else:
-        shift = max(0, capacity.bit_length() - _MOST_INDEXED.bit_length() + 1)
-        groups = best_fit_decreasing(values, counts, capacity, shift)
+        groups = best_fit_decreasing(values, counts, capacity, _index_shift(problem, len(values)))
         indexed = values[-1] > 0 and problem.longest <= _MOST_INDEXED
         if effort > 0 and groups[2] > least and indexed:
             rounds = (effort - 1) * _ROUNDS
@@ -83,6 +82,16 @@ def pack_one_capacity(problem: PackingProblem, method: Method, effort: int) -> B
                 groups = contents_as_groups(contents, end, values, counts)
     ids, offsets = write_ids(*groups, order)
     return Bins(ids=ids, offsets=offsets, least=least)
+
+
+def _index_shift(problem: PackingProblem, num_lengths: int) -> int:
+    """Last bits of a room that its index leaves out: few bins have few rooms at a time.
+
+    An index no larger than needed stays in the innermost caches.
+    """
+    num_bins = 2 * int(problem.lengths.sum()) // max(1, problem.capacity) + 1
+    places = max(64, min(_MOST_INDEXED, 8 * min(num_bins, num_lengths)))
+    return max(0, problem.capacity.bit_length() - places.bit_length())
 
 
 def pack_several(problem: PackingProblem, method: Method, effort: int) -> Bins:
@@ -130,13 +139,13 @@ def _sorted(lengths: _INT, longest: int) -> tuple[NDArray[np.signedinteger], _IN
     """(positions longest first, distinct lengths descending, how often each occurs)."""
     # Half the memory to go through, where that is enough.
     dtype: type[np.signedinteger] = np.int32 if len(lengths) < 2**31 else np.int64
-    if longest <= max(2**16, 4 * len(lengths)):
+    if longest <= max(2**14, 2 * len(lengths)):
         order = np.empty(len(lengths), dtype)
         values, counts = longest_first(lengths, longest, order)
         return order, values, counts
-    order = stable_order(lengths, descending=True).astype(dtype)
-    values, counts = np.unique(lengths, return_counts=True)
-    return order, values[::-1].copy(), counts[::-1].astype(np.int64)
+    order = stable_order(lengths, descending=True)
+    values, counts = runs(lengths, order)
+    return order.astype(dtype), values, counts
 
 
 def _least(amounts: _INT, cap: int) -> int:

@@ -8,7 +8,7 @@ sample by sample, longest first. Returned are (groups, number of groups, number 
 
 import numpy as np
 
-from balancer.kernels.compiled import kernel
+from balancer.kernels.compiled import inlined, kernel
 from balancer.kernels.packing_groups import (
     BASE,
     COPIES,
@@ -19,15 +19,15 @@ from balancer.kernels.packing_groups import (
     ROOM,
     SIZE,
     WIDTH,
+    copied,
     empty_groups,
-    with_room_for_two,
 )  # fmt: skip
 from balancer.kernels.packing_index import add, discard, next_member, num_words
 
 __all__ = ["best_fit_decreasing", "first_fit_decreasing"]
 
 
-@kernel
+@inlined
 def _write(groups, g, parent, base, copies, first, num, room, size):
     row = g * WIDTH
     groups[row + PARENT] = parent
@@ -40,7 +40,7 @@ def _write(groups, g, parent, base, copies, first, num, room, size):
     groups[row + NEXT] = -1
 
 
-@kernel
+@inlined
 def _split(groups, g, parent, item, count, length):
     """Write groups `g` and maybe `g + 1`: the first bins of row `parent`, filled with a length.
 
@@ -50,7 +50,7 @@ def _split(groups, g, parent, item, count, length):
     first, num = groups[parent + FIRST], groups[parent + NUM]
     room, size = groups[parent + ROOM], groups[parent + SIZE]
     copies = room // length if length > 0 else count
-    full = min(num, count // copies)
+    full = num if num * copies <= count else count // copies
     written = 0
     if full > 0:
         used = room - copies * length
@@ -69,7 +69,7 @@ def _split(groups, g, parent, item, count, length):
     return written, placed
 
 
-@kernel
+@inlined
 def _new_bins(groups, g, num_bins, count, length, capacity):
     """Write group `g` of as many empty bins as `count` copies need; returns how many."""
     copies = capacity // length if length > 0 else count
@@ -78,7 +78,7 @@ def _new_bins(groups, g, num_bins, count, length, capacity):
     return num
 
 
-@kernel
+@inlined
 def _enqueue(groups, g, shift, heads, tails, words, summary):
     """Put a group in the queue of its room, behind those that have as much."""
     row = g * WIDTH
@@ -103,7 +103,7 @@ def _enqueue(groups, g, shift, heads, tails, words, summary):
         groups[before + NEXT] = row
 
 
-@kernel
+@inlined
 def _dequeue(groups, row, before, bucket, heads, tails, words, summary):
     """Take a group that has no bins left out of its queue."""
     after = groups[row + NEXT]
@@ -117,7 +117,7 @@ def _dequeue(groups, row, before, bucket, heads, tails, words, summary):
         tails[bucket] = before
 
 
-@kernel
+@inlined
 def _best_room(groups, length, shift, heads, words, summary):
     """Group row with the least room >= `length`, the row before it in its bucket, the bucket."""
     bucket = next_member(words, summary, length >> shift)
@@ -143,13 +143,14 @@ def best_fit_decreasing(lengths, counts, capacity, shift):
     words = np.zeros(num_words(size), np.int64)
     summary = np.zeros(num_words(words.size), np.int64)
     heads, tails = np.empty(size, np.int64), np.empty(size, np.int64)
-    groups = empty_groups()
+    groups = empty_groups(lengths.size)
     g, num_bins, item = np.int64(0), np.int64(0), np.int64(0)  # not literals: one compilation
     shortest = lengths[-1] if lengths.size else 0
     for t in range(lengths.size):
         length, count = lengths[t], counts[t]
         while count > 0:
-            groups = with_room_for_two(groups, g + 1)
+            if (g + 3) * WIDTH > groups.size:
+                groups = copied(groups, g * WIDTH, 2 * groups.size)
             row, before, bucket = _best_room(groups, length, shift, heads, words, summary)
             fresh = row < 0
             if fresh:
@@ -196,12 +197,13 @@ def first_fit_decreasing(lengths, counts, capacity):
     while leaves < min(num_samples, 2 * total // max(1, capacity) + 1) + 1:
         leaves *= 2
     tree, group_at = np.full(2 * leaves, -1, np.int64), np.empty(leaves, np.int64)
-    groups = empty_groups()
+    groups = empty_groups(lengths.size)
     g, num_bins, item = np.int64(0), np.int64(0), np.int64(0)  # not literals: one compilation
     for t in range(lengths.size):
         length, count = lengths[t], counts[t]
         while count > 0:
-            groups = with_room_for_two(groups, g + 1)
+            if (g + 3) * WIDTH > groups.size:
+                groups = copied(groups, g * WIDTH, 2 * groups.size)
             if tree[1] >= length:
                 node = 1
                 while node < leaves:

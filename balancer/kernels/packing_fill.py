@@ -11,7 +11,7 @@ lengths, then pairs of a length and how often a bin has it.
 
 import numpy as np
 
-from balancer.kernels.compiled import kernel
+from balancer.kernels.compiled import inlined, kernel
 from balancer.kernels.packing_groups import (
     BASE,
     COPIES,
@@ -41,7 +41,7 @@ def new_stock(longest):
     return np.zeros(longest + 1, np.int64), words, np.zeros(num_words(words.size), np.int64)
 
 
-@kernel
+@inlined
 def give(stock, length, copies):
     """Put samples of one length into the stock."""
     counts, words, summary = stock
@@ -50,7 +50,7 @@ def give(stock, length, copies):
     counts[length] += copies
 
 
-@kernel
+@inlined
 def _take(stock, length, copies):
     counts, words, summary = stock
     counts[length] -= copies
@@ -58,7 +58,7 @@ def _take(stock, length, copies):
         discard(words, summary, counts.size - 1 - length)
 
 
-@kernel
+@inlined
 def _longest_within(stock, room):
     """Largest length in the stock that is at most `room`, or -1."""
     counts, words, summary = stock
@@ -80,7 +80,7 @@ def draw(state, size):
     return np.int64((bits >> np.uint64(33)) % np.uint64(size))
 
 
-@kernel
+@inlined
 def _best_pair(stock, room, limit, least, enough, offset):
     """One or two lengths <= `limit` that leave less than `least` of `room`: (left, a, b) or -1s.
 
@@ -129,7 +129,7 @@ def _best_end(stock, room, limit, enough, thirds, spread, state):
     return a, b, third
 
 
-@kernel
+@inlined
 def _put(contents, begin, end, length, copies):
     """Add copies of a length to the record that begins at `begin`; returns its end."""
     for k in range(begin + 3, end, 2):

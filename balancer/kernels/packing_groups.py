@@ -11,7 +11,7 @@ from balancer.kernels.compiled import kernel
 
 __all__ = [
     "BASE", "COPIES", "FIRST", "NEXT", "NUM", "PARENT", "ROOM", "SIZE", "WIDTH", "copied",
-    "empty_groups", "with_room_for_two", "write_ids",
+    "empty_groups", "write_ids",
 ]  # fmt: skip
 
 PARENT = 0  # row of the group this one came from, or -1
@@ -26,9 +26,9 @@ WIDTH = 8
 
 
 @kernel
-def empty_groups():
-    """Space for some groups."""
-    return np.empty(256 * WIDTH, np.int64)
+def empty_groups(num_lengths):
+    """Space for the groups of so many distinct lengths; seldom too little."""
+    return np.empty((64 + 3 * num_lengths) * WIDTH, np.int64)
 
 
 @kernel
@@ -38,14 +38,6 @@ def copied(array, end, size):
     for k in range(end):  # a slice assignment takes seconds to compile
         larger[k] = array[k]
     return larger
-
-
-@kernel
-def with_room_for_two(groups, num_groups):
-    """The same groups with space for at least two more."""
-    if (num_groups + 2) * WIDTH <= groups.size:
-        return groups
-    return copied(groups, num_groups * WIDTH, 2 * groups.size)
 
 
 @kernel

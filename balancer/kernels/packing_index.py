@@ -6,7 +6,7 @@ not zero. Both are int64 arrays; the sign bit is a bit like the others.
 
 import numpy as np
 
-from balancer.kernels.compiled import kernel
+from balancer.kernels.compiled import inlined, kernel
 
 __all__ = ["add", "discard", "next_member", "num_words"]
 
@@ -22,7 +22,7 @@ def num_words(size):
     return (size + 63) // 64
 
 
-@kernel
+@inlined
 def add(words, summary, number):
     """Put a number into the set."""
     word = number >> 6
@@ -30,7 +30,7 @@ def add(words, summary, number):
     summary[word >> 6] |= np.int64(1) << (word & 63)
 
 
-@kernel
+@inlined
 def discard(words, summary, number):
     """Take a number out of the set."""
     word = number >> 6
@@ -39,13 +39,13 @@ def discard(words, summary, number):
         summary[word >> 6] &= ~(np.int64(1) << (word & 63))
 
 
-@kernel
+@inlined
 def _lowest_bit(word):
     """Place of the lowest bit set, by a de Bruijn sequence (Leiserson, Prokop, Randall, 1998)."""
     return _PLACE_OF_BIT[(((word & -word) * np.int64(_DE_BRUIJN)) >> 58) & 63]
 
 
-@kernel
+@inlined
 def next_member(words, summary, number):
     """Smallest member >= `number`, or -1. O(1) but for a scan over the summary's words."""
     word = number >> 6

@@ -4,7 +4,7 @@ import numpy as np
 
 from balancer.kernels.compiled import kernel
 
-__all__ = ["longest_first", "next_fit"]
+__all__ = ["longest_first", "next_fit", "runs"]
 
 
 @kernel
@@ -14,7 +14,7 @@ def longest_first(lengths, longest, order):
     Returns (distinct lengths descending, counts). `longest` is the largest length, all are >= 0.
     O(samples + longest).
     """
-    place = np.zeros(longest + 1, np.int64)
+    place = np.zeros(longest + 1, order.dtype)
     for i in range(lengths.size):
         place[lengths[i]] += 1
     distinct = 0
@@ -32,6 +32,21 @@ def longest_first(lengths, longest, order):
     for i in range(lengths.size):
         order[place[lengths[i]]] = i
         place[lengths[i]] += 1
+    return values, counts
+
+
+@kernel
+def runs(lengths, order):
+    """(distinct lengths, how often each occurs), in an order that has equal ones together."""
+    distinct = 1 if order.size else 0
+    for i in range(1, order.size):
+        distinct += lengths[order[i]] != lengths[order[i - 1]]
+    values, counts = np.empty(distinct, np.int64), np.empty(distinct, np.int64)
+    t, begin = 0, 0
+    for i in range(1, order.size + 1):
+        if i == order.size or lengths[order[i]] != lengths[order[begin]]:
+            values[t], counts[t] = lengths[order[begin]], i - begin
+            t, begin = t + 1, i
     return values, counts
 
 

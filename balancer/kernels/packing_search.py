@@ -10,6 +10,8 @@ from balancer.kernels.packing_fill import draw, fill_bins, give, new_stock
 
 __all__ = ["fill_and_search"]
 
+_MANY_LENGTHS = 4096
+
 
 @kernel
 def _undo(stock, contents, end, per_1024, kept, state):
@@ -42,10 +44,14 @@ def _undo(stock, contents, end, per_1024, kept, state):
 
 @kernel
 def _first_fill(stock, lengths, counts, capacity, thirds, enough, state):
-    """The best of fills that settle for an end within 0, 1/512 and 1/128 of the capacity."""
-    best, best_end, best_bins = np.empty(4096, np.int64), 0, np.int64(-1)
-    other = np.empty(4096, np.int64)
-    for shift in (62, 9, 7):
+    """The best of fills that settle for an end within 1/512, 0 and 1/128 of the capacity.
+
+    The first alone where there are many lengths: its ends are then nearly as good.
+    """
+    space = 4096 + 16 * lengths.size
+    best, best_end, best_bins = np.empty(space, np.int64), 0, np.int64(-1)
+    other = np.empty(space, np.int64)
+    for shift in (9, 62, 7):
         samples, none, plain = np.int64(0), np.int64(0), np.int64(1)  # not literals, see below
         for t in range(lengths.size):
             give(stock, lengths[t], counts[t])
@@ -56,7 +62,7 @@ def _first_fill(stock, lengths, counts, capacity, thirds, enough, state):
         if best_bins < 0 or bins < best_bins:
             best, other = other, best
             best_end, best_bins = end, bins
-        if best_bins <= enough:
+        if best_bins <= enough or lengths.size > _MANY_LENGTHS:
             break
     return best, best_end, best_bins
 

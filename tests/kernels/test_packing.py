@@ -11,7 +11,7 @@ from balancer.kernels.packing_decreasing import best_fit_decreasing, first_fit_d
 from balancer.kernels.packing_fill import contents_as_groups, fill_bins, give, new_stock
 from balancer.kernels.packing_groups import write_ids
 from balancer.kernels.packing_index import add, discard, next_member, num_words
-from balancer.kernels.packing_order import longest_first, next_fit
+from balancer.kernels.packing_order import longest_first, next_fit, runs
 from balancer.kernels.packing_repack import repack
 from balancer.kernels.packing_vector import first_fit_vectors
 from tests import naive_packing as naive
@@ -57,6 +57,8 @@ def test_counting_sort_is_stable_and_counts_each_length(lengths):
     assert order.tolist() == naive.longest_first(lengths)
     assert values.tolist() == sorted(set(lengths), reverse=True)
     assert counts.tolist() == [lengths.count(value) for value in values]
+    again = runs(np.array(lengths, np.int64), order.astype(np.int64))
+    assert [part.tolist() for part in again] == [values.tolist(), counts.tolist()]
 
 
 @given(_LENGTHS, st.sampled_from([0, 1, 3, 6]))

@@ -1,10 +1,13 @@
 """What an epoch planner refuses at construction, rather than at some step of some epoch."""
 
+import math
+
 import numpy as np
 
 from balancer.epoch_order import EpochOrder
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.groups import check_groups
+from balancer.limits import padded_to
 from balancer.priced import PricedSamples
 from balancer.topology import Topology, check_count
 
@@ -81,12 +84,15 @@ def check_average_step(
             mean = float(amount) / order.num_samples * global_batch_size
         fits = limit * topology.dp_size * most
         if mean > fits:
-            needed = -(-mean // (limit * topology.dp_size))
+            needed = math.ceil(mean / (limit * topology.dp_size))
+            least = limits.given[name] - limit + math.ceil(mean / (topology.dp_size * most))
+            if name == "tokens":
+                least = int(padded_to(np.array([least]), limits.pad_microbatch_to)[0])
             raise CapacityError(
                 f"an average step has {mean:.0f} {name}; {topology.dp_size} ranks x "
-                f"max_microbatches={most} with max_{name}={limit} hold {fits}; raise "
-                f"max_microbatches to at least {needed:.0f}, raise max_{name}, or lower "
-                "global_batch_size"
+                f"max_microbatches={most} with room for {limit} under max_{name}="
+                f"{limits.given[name]} hold {fits}; raise max_microbatches to at least {needed}, "
+                f"raise max_{name} to at least {least}, or lower global_batch_size"
             )
 
 

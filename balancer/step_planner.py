@@ -10,6 +10,7 @@ from balancer.candidates import Candidate, given_order, quantised_time, solve
 from balancer.effort import Effort, checked_effort
 from balancer.errors import ArgumentError, CapacityError, PlanError
 from balancer.kernels.by_cell import order_by_cell
+from balancer.limits import Limits
 from balancer.modality_sync import solve_synced
 from balancer.oversize import Oversize, oversize_ids
 from balancer.pipeline_planner import check_fillers, solve_pipelines
@@ -217,10 +218,23 @@ def _fillers(
         if not fits.any():
             raise CapacityError(
                 f"a microbatch of rank {rank} has no sample, for none of the step fits "
-                f"rank_limits[{rank}] ({topology.rank_limits[rank].given}); raise them"
+                f"rank_limits[{rank}] ({topology.rank_limits[rank].given}); raise "
+                f"{_raised(topology.rank_limits[rank], amounts, caps[rank])}, or leave the rank "
+                "out, by a smaller dp_size"
             )
         fillers[ranks == rank] = cheapest_first[fits.argmax()]
     return fillers
+
+
+def _raised(limits: Limits, amounts: NDArray[np.int64], caps: NDArray[np.int64]) -> str:
+    """What to raise limits of a rank to so that the sample which exceeds them least fits."""
+    least = amounts[(amounts / caps).max(axis=1).argmin()]
+    names = [name for name in limits.room if name != "samples"]
+    return " and ".join(
+        f"max_{name} to {limits.enough(name, least[column : column + 1])}"
+        for column, name in enumerate(names)
+        if least[column] > caps[column]
+    )
 
 
 def _emit(

@@ -7,6 +7,11 @@ then passes none on: pairs, as in Entrain (Jang and Chowdhury 2026, arXiv:2605.2
 outputs are held for one microbatch more. The price: the encoders' backward of that microbatch
 waits for the gradient of the next one too, which stalls `"1f1b"`, whose encoders run ahead by the
 least; `"eager_1f1b"` leaves room. A plan is deferred only where it is then faster by simulation.
+
+That is rare, for once places and order are searched there is little left to gain: beside the best
+of all placements it was faster for 3 of 854 random steps of two to seven samples, by at most 4 %,
+each under `"eager_1f1b"` with the encoder split over two stages; with one encoder stage or
+`"1f1b"` for none; and for steps of the real traces by at most 0.5 %.
 """
 
 import numpy as np

@@ -4,7 +4,10 @@ A rank's CPU workers prepare its microbatches in the order it runs them, and one
 it is ready: at the start of an epoch, and wherever preparing is the bottleneck, the order decides
 how long the accelerator waits. Later steps are prepared while earlier ones run; there the order
 matters little. `late_ready_last` orders the microbatches of each step as if nothing of it were
-prepared when it starts. What runs together stays together.
+prepared when it starts. What runs together stays together. On random steps of two ranks and four
+microbatches, whose prep takes a quarter of the time of their work to as long, a step that starts
+with nothing prepared then takes 3 to 8 % less (5 to 11 % on pipelines); but on pipelines it takes
+6 to 11 % more where all is prepared in time, so there only an epoch's first step gains.
 
 One rank's preparing and running are two machines that its microbatches pass one after the other:
 with the rule of Johnson (1954) no order is faster. Ranks that wait in every microbatch prepare side

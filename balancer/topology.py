@@ -81,8 +81,9 @@ class Topology:
             once; a microbatch at one of `virtual_stages` counts for that fraction. Needs
             `limits.max_tokens`. `None`: no limit.
         deferral: Whether a sample's language work may run in the microbatch after that of its
-            encoder work (see `balancer.deferral`). `stages` must keep encoders and the language
-            model (the modules of the last stage) apart.
+            encoder work (see `balancer.deferral`), where that is faster: seldom, and by a few per
+            cent at most. `stages` must keep encoders and the language model (the modules of the
+            last stage) apart.
 
     Raises:
         ArgumentError: A number or choice is not allowed, or is given under another barrier than

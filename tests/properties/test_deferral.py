@@ -153,6 +153,24 @@ def test_the_example_of_entrain_is_reached_or_beaten(schedule):
     assert ours.certificates[0].step_time <= without.certificates[0].step_time
 
 
+def test_deferral_can_beat_the_best_of_all_placements():
+    """Eager 1F1B, two encoder stages, limits that leave no better pairs: 4 % below the optimum."""
+    costs = priced(
+        [[12, 8], [36, 4], [9, 9]], tokens=np.array([81, 41, 91]), patches=np.array([120, 360, 90])
+    )
+    deferring = topology(
+        num_microbatches=2, max_microbatches=2, pp_size=3, stages=_APART[:3], forward_share=0.5,
+        schedule="eager_1f1b", limits=Limits(max_tokens=170, max_patches=456),
+    )  # fmt: skip
+    best = plan_step(costs, replace(deferring, deferral=False))
+    assert best.certificates[0].planner == "exact search"
+    plan = plan_step(costs, deferring)
+    plan.check(costs, expected_ids=np.arange(3))
+    assert plan.deferred.any()
+    assert step_times(best, costs).tolist() == [61.0]
+    assert step_times(plan, costs).tolist() == [58.5]
+
+
 def test_a_deferred_plan_survives_saving_and_joining(tmp_path):
     """What is deferred is part of the fingerprint, the file and plans of several steps."""
     costs, cells, late = entrain_example()

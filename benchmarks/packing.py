@@ -22,6 +22,8 @@ _PEERS = {
     "first_fit_arrays": first_fit_arrays,
 }
 
+_LEAST_ROUND = 0.005  # seconds
+
 
 def measure_packing(
     *,
@@ -35,7 +37,7 @@ def measure_packing(
     most_for_peers: int,
     most_for_efforts: int,
     largest_size: int,
-    largest_capacity: int,
+    largest_capacities: Sequence[int],
     repeats: int,
     seed: int,
     quick: bool,
@@ -56,8 +58,8 @@ def measure_packing(
         image_limits: Limits of images by data, packed at 8,192 tokens (tiles: 4,096).
         most_for_peers: Largest size that the peers pack.
         most_for_efforts: Largest size for efforts above 1.
-        largest_size: Number of samples packed at one capacity only, since that takes long.
-        largest_capacity: That capacity.
+        largest_size: Number of samples packed at some capacities only, since that takes long.
+        largest_capacities: Those capacities.
         repeats: Timed calls of each.
         seed: Seed of the draws.
         quick: Small sizes and one capacity, to see that it runs.
@@ -73,14 +75,16 @@ def measure_packing(
             (size, capacity) for capacity in ([4096] if tiled else capacities) for size in sizes
         ]
         if not quick:
-            settings.append((largest_size, 4096 if tiled else largest_capacity))
+            largest = [4096] if tiled else largest_capacities
+            settings += [(largest_size, capacity) for capacity in largest]
         for size, capacity in settings:
             lengths = draw_lengths(one, size, capacity, seed, tiles)
             peers = list(_PEERS) if size <= most_for_peers else []
             tried = [e for e in efforts if e <= 1 or size <= most_for_efforts]
-            records += _one(name, lengths, capacity, tried, peers, 2 if quick else repeats)
+            few = quick or size == largest_size
+            records += _one(name, lengths, capacity, tried, peers, 2 if few else repeats)
         if one in image_limits:
-            for limit in image_limits[one]:
+            for limit in image_limits[one][: 2 if quick else None]:
                 capacity = 4096 if tiled else 8192
                 lengths = draw_lengths(one, sizes[0], capacity, seed, tiles)
                 records += _two(name, lengths, capacity, limit, efforts)
@@ -120,6 +124,9 @@ def _one(
             "packing_seconds": (seconds[planner], "s"),
         }
         if planner == "balanced":
+            best_fit = results.get("balanced_effort0")
+            if isinstance(best_fit, Packing):
+                values["bins_over_best_fit"] = (num_bins / best_fit.num_bins, "ratio")
             values["packing_over_argsort"] = (seconds[planner] / seconds["argsort"], "ratio")
             values["packing_over_sort"] = (seconds[planner] / seconds["sort"], "ratio")
         if planner in ("balanced", "balanced_effort0"):
@@ -169,9 +176,10 @@ def _two(
 def _least_seconds(
     calls: dict[str, Callable[[], object]], repeats: int
 ) -> tuple[dict[str, float], dict[str, object]]:
-    """Least time of each call over rounds that make every call once, and what it returned.
+    """Least time of each call over rounds that make every call, and what it returned.
 
-    A call of more than two seconds is made once.
+    A round makes short calls again until 5 ms have passed, so that each finds the caches as its own
+    calls leave them. A call of more than two seconds is made once.
     """
     results = {name: call() for name, call in calls.items()}
     seconds = dict.fromkeys(calls, np.inf)
@@ -179,7 +187,10 @@ def _least_seconds(
         for name, call in calls.items():
             if seconds[name] < np.inf and seconds[name] > 2:
                 continue
-            started = time.perf_counter()
-            call()
-            seconds[name] = min(seconds[name], time.perf_counter() - started)
+            began = started = time.perf_counter()
+            while started - began < _LEAST_ROUND:
+                call()
+                ended = time.perf_counter()
+                seconds[name] = min(seconds[name], ended - started)
+                started = ended
     return seconds, results

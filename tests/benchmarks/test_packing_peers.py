@@ -69,7 +69,7 @@ def test_records_cover_ours_the_peers_and_two_limits(
         most_for_peers=1000,
         most_for_efforts=1000,
         largest_size=10**9,
-        largest_capacity=8192,
+        largest_capacities=[8192],
         repeats=5,
         seed=0,
         quick=True,

@@ -1,13 +1,17 @@
 """However a program with stages ends, it ends at once and leaves nothing."""
 
+import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
+
+from loaders.stages import Stage, StageError, StagePipeline
 
 PROGRAM = """
 import os, signal, sys, threading, time
@@ -41,6 +45,13 @@ def main(ending):
                 os._exit(0)
             os._exit(1)
         sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+    if ending == "fork and exit":
+        child = os.fork()
+        if child == 0:  # it ends as any program does, and takes nothing of its parent's with it
+            sys.exit(0)
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        assert len(list(zip(range(50), stream))) == 50
+        sys.exit(code)
     for _ in stream:
         time.sleep(0.01)
 
@@ -53,6 +64,7 @@ ENDINGS = [
     ("exception", {1}),
     ("sys.exit", {0}),
     ("fork", {0}),
+    ("fork and exit", {0}),
     ("SIGINT", {1, -signal.SIGINT}),
     ("SIGTERM", {-signal.SIGTERM}),
 ]
@@ -101,3 +113,53 @@ def test_a_program_with_stages_ends_whatever_ends_it(ending, codes, kind, tmp_pa
     owners = {str(pid) for pid in (program.pid, *workers)}
     left = set(os.listdir("/dev/shm")) - before
     assert not [name for name in left if owners & set(name.split("_"))]
+
+
+class Shift:
+    """Adds one, or raises where it is told to."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+
+    def __call__(self, value: int) -> int:
+        if self.fails and value >= 7:
+            raise KeyError(value)
+        return value + 1
+
+
+class Sum(Shift):
+    """The sum of a microbatch, or an error."""
+
+    def __call__(self, values: list[int]) -> int:
+        return super().__call__(sum(values))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("kind", ["thread", "process"])
+@pytest.mark.parametrize("ending", ["read", "shift", "collate", "break", "exception", "end"])
+def test_a_pass_that_ends_in_a_program_that_goes_on_leaves_nothing(ending, kind):
+    """An error in any stage or in the loop, a break, the end: no thread and no process is left."""
+    before = set(threading.enumerate())
+    children = set(multiprocessing.active_children())
+    names = ["read", "shift", "collate"]
+    works = [Shift(ending == "read"), Shift(ending == "shift"), Sum(ending == "collate")]
+    row = [
+        Stage(name=name, work=work, kind=kind, workers=2, threads=0,
+              grain="microbatch" if name == "collate" else "sample")
+        for name, work in zip(names, works, strict=True)
+    ]  # fmt: skip
+    made, raised = [], ""
+    try:
+        with StagePipeline(row, start_method="fork") as pipeline:
+            for _, value in pipeline([[i, i + 1] for i in range(0, 60, 2)]):
+                made.append(value)
+                if ending == "break":
+                    break
+                if ending == "exception":
+                    raise ZeroDivisionError
+    except (StageError, ZeroDivisionError) as error:
+        raised = str(error)
+    assert (ending in names) == (f"stage {ending!r} failed" in raised)
+    assert len(made) == 30 if ending == "end" else len(made) < 10
+    assert set(threading.enumerate()) <= before
+    assert set(multiprocessing.active_children()) <= children

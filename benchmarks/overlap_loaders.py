@@ -48,7 +48,7 @@ def _torch(prefetch: int, dataset: Any, _: Any) -> Iterator[Pass]:
     plan: Microbatches = []
     loader = DataLoader(
         dataset,
-        batch_sampler=plan,  # type: ignore[arg-type]
+        batch_sampler=plan,
         num_workers=WORKERS,
         prefetch_factor=prefetch,
         persistent_workers=True,

@@ -77,7 +77,7 @@ def mixes(
     paths = [folder / part["image"] for part in pictures]
     pixels = np.array([part["width"] * part["height"] for part in pictures])
     median = int(np.argsort(pixels, kind="stable")[len(pixels) // 2])
-    made = []
+    made: list[Mix] = []
     for name, count in num_microbatches.items():
         rng = np.random.default_rng([seed, len(made)])
         samples = count * microbatch

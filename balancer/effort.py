@@ -19,12 +19,16 @@ __all__ = ["Effort", "SearchBudget", "annealing_chances", "checked_effort", "sea
 Effort = Literal["fast", "default"] | float
 """`"fast"`, `"default"`, or what a number of seconds on one core stands for."""
 
-_PROPOSALS_A_SECOND = 6_000_000
+_PROPOSALS_A_SECOND = 9_000_000
 """Annealing proposals that a second of effort stands for, whatever the machine."""
 
-_EXCHANGES_A_SECOND = 60_000_000
-"""Moves and swaps of the local search that a second stands for; so many forwards and backwards of
-pipelines, too."""
+_OPERATIONS_A_SECOND = 60_000_000
+"""Forwards and backwards of pipelines that a second stands for."""
+
+_EXCHANGES = 20_000_000
+_FEWEST_SECONDS = 0.5
+"""Moves and swaps that each local search and levelling of half a second or more may look at. Those
+end by themselves, soon; less effort has as much less."""
 
 _FAST_EXCHANGES = 500_000
 """Up to 2,048 samples (ten milliseconds); fewer for larger steps, by the cube: greedy placement
@@ -42,6 +46,10 @@ _PROPOSALS_OF_PAIR = 16
 """No more proposals by default than so many for each sample squared: a step of a few samples has
 few exchanges, and settles at once."""
 
+_PROPOSALS_OF_ITEM = 100
+_LONGEST_FIRST_ROUND = 300_000
+"""Proposals of the first round under an effort in seconds: a hundred for each sample."""
+
 _PIPELINE_OPERATIONS = 3_000_000
 """Forwards and backwards simulated under `"fast"` and `"default"`: tens of milliseconds."""
 
@@ -53,7 +61,8 @@ class SearchBudget:
     Attributes:
         exchanges: Moves and swaps that each local search may look at.
         levelling: Moves and swaps that each levelling may look at; 0 for no levelling.
-        proposals: Proposals of the annealing that follows, before another local search; 0: neither.
+        proposals: Proposals of the annealing that follows, over all its rounds; 0: none.
+        first_round: Proposals of its first round.
         operations: Forwards and backwards that the search on pipelines may simulate.
         good_enough: Step time over its bound at which the search stops.
     """
@@ -61,6 +70,7 @@ class SearchBudget:
     exchanges: int
     levelling: int
     proposals: int
+    first_round: int
     operations: int
     good_enough: float
 
@@ -86,14 +96,17 @@ def search_budget(effort: Effort, num_items: int) -> SearchBudget:
 
     Example:
         >>> search_budget("fast", 256).proposals, search_budget(2.0, 256).proposals
-        (0, 12000000)
+        (0, 18000000)
     """
     if not isinstance(effort, str):
+        exchanges = math.ceil(_EXCHANGES * min(1.0, effort / _FEWEST_SECONDS))
+        proposals = math.ceil(_PROPOSALS_A_SECOND * effort)
         return SearchBudget(
-            exchanges=math.ceil(_EXCHANGES_A_SECOND * effort),
-            levelling=math.ceil(_EXCHANGES_A_SECOND * effort),
-            proposals=math.ceil(_PROPOSALS_A_SECOND * effort),
-            operations=math.ceil(_EXCHANGES_A_SECOND * effort),
+            exchanges=exchanges,
+            levelling=exchanges,
+            proposals=proposals,
+            first_round=min(_PROPOSALS_OF_ITEM * num_items, _LONGEST_FIRST_ROUND, proposals),
+            operations=math.ceil(_OPERATIONS_A_SECOND * effort),
             good_enough=1.0,
         )
     larger = max(num_items, 2048)
@@ -104,6 +117,7 @@ def search_budget(effort: Effort, num_items: int) -> SearchBudget:
         exchanges=exchanges * 2048**3 // larger**3,
         levelling=_LEVELLING if default else 0,
         proposals=proposals if default else 0,
+        first_round=proposals if default else 0,
         operations=_PIPELINE_OPERATIONS,
         good_enough=1.0003 if default else 1.001,
     )

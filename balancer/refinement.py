@@ -14,11 +14,9 @@ from balancer.uneven_slots import uneven_slots, worst_module
 
 __all__ = ["refined"]
 
-_ROUND_OF_ITEM = 1_500
-"""Proposals of one annealing for each sample: long enough for it to settle. Several of them, each
-from the best so far, find more than a longer one does."""
-
-_LONGEST_ROUND = 3_000_000
+_WARMTH = 10
+"""Powers of two that a step time is divided by for the first temperature. A quarter of it is too
+cold for steps of 256 samples; four times it too hot for those of 8,192, which never come back."""
 
 _WIDTHS = (4, 32)
 """Microbatches that each visit of the levelling looks at: a few for a quick start, then more."""
@@ -44,9 +42,10 @@ def refined(
 ) -> int:
     """Quantised step time of a placement after searches, in place, that keep the cover.
 
-    Levelling, local search; where the effort allows, then rounds of annealing, and local search
-    once more. Where a placement is nearly even but for its granularity, others are levelled too,
-    and the search goes on from the best.
+    Levelling, local search; where the effort allows, then rounds of annealing, each half as long
+    again as the one before, from the best so far, and followed by local search: what a larger
+    effort does begins with all that a smaller one does. Where a placement is nearly even but for
+    its granularity, others are levelled too, and the search goes on from the best.
     """
     groups = 1 if topology.barrier == "step" else num_slots
     ranks, left = problem.kernel_ranks(problem.num_modules), problem.budget.proposals
@@ -68,14 +67,14 @@ def refined(
                     if ratio < worst:
                         value, worst, cells[:] = other, ratio, start
     value = int(refine(*step, problem.budget.exchanges, *covered()))
-    round_number, longest = 0, min(_ROUND_OF_ITEM * problem.num_items, _LONGEST_ROUND)
-    while left >= problem.num_items and value > goal:
+    round_number, proposals = 0, problem.budget.first_round
+    while left >= proposals >= problem.num_items and value > goal:
         round_number += 1
-        warmth, proposals = min(value >> 8, (value - goal) >> 2), min(left, longest)
+        warmth = min(value >> _WARMTH, (value - goal) >> 2)
         value = int(anneal(*step, proposals, warmth, round_number, annealing_chances(), *covered()))
-        left -= proposals
-    if round_number and value > goal:
         value = int(refine(*step, problem.budget.exchanges, *covered()))
+        left -= proposals
+        proposals += proposals // 2
     return value
 
 

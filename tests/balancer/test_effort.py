@@ -39,6 +39,25 @@ def test_effort_is_never_worse_than_fast_and_always_the_same(topology):
         plan.check(costs, expected_ids=np.arange(len(costs)))
 
 
+@pytest.mark.parametrize("topology", [TOPOLOGIES[0], TOPOLOGIES[1], TOPOLOGIES[4]], ids=str)
+@pytest.mark.parametrize("seed", range(3))
+def test_more_effort_is_never_worse(topology, seed):
+    """A search begins with all that one of less effort does, so its plan is as good or better."""
+    costs = costs_of(seed)
+    times = [
+        plan_step(costs, topology, effort=effort).certificates[0].step_time
+        for effort in (0.02, 0.03, 0.05, 0.08, 0.12)
+    ]
+    assert times == sorted(times, reverse=True)
+
+
+def test_seconds_stand_for_as_many_proposals_in_steps_of_every_size():
+    """A large step gets as many, in rounds that are as short as for one of 3,000 samples."""
+    small, large = search_budget(1.0, 3000), search_budget(1.0, 100_000)
+    assert small == large
+    assert small.first_round * 10 < small.proposals
+
+
 def test_seconds_find_better_plans_than_the_local_search():
     """On dear samples in turn, annealing is better on most steps."""
     topology = Topology(dp_size=4, num_microbatches=4)

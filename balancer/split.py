@@ -145,6 +145,7 @@ def recommend_split(
     """
     check_count("num_gpus", num_gpus)
     check_count("num_steps", num_steps)
+    check_count("seed", seed, least=0)
     if language not in costs.modules or len(costs.modules) < 2 or not len(costs):
         raise ArgumentError(
             f"language is {language!r}; costs have {len(costs)} samples and the modules "
@@ -163,7 +164,9 @@ def recommend_split(
         _stable_size(works, count, first, num_draws, rng)
         for count, first in zip(stages, least, strict=True)
     )
-    size = global_batch_size or max(*least, *(each or len(costs) for each in stable))
+    size = global_batch_size
+    if size is None:
+        size = max(*least, *(each or len(costs) for each in stable))
     check_count("global_batch_size", size, least=max(least))
     steps = draw_steps(costs, size, num_steps, rng)
     splits: list[SplitTime] = []

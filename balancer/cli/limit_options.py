@@ -1,8 +1,11 @@
 """Options about what a microbatch may hold, and what it must."""
 
 import argparse
+from dataclasses import replace
 from typing import Any, get_args
 
+from balancer.checks import check_count
+from balancer.errors import ArgumentError
 from balancer.limits import Layout, Limits
 
 __all__ = ["add_limits", "limit_options"]
@@ -33,17 +36,30 @@ def add_limits(parser: argparse.ArgumentParser) -> None:
 
 
 def limit_options(arguments: argparse.Namespace) -> dict[str, Any]:
-    """Arguments of a `Topology` that the options stand for."""
+    """Arguments of a `Topology` that the options stand for.
+
+    Raises:
+        ArgumentError: A number is not allowed, or `--rank-max-tokens` has not one for each rank.
+    """
+    limits = Limits(
+        max_tokens=arguments.max_tokens,
+        max_patches=arguments.max_patches,
+        max_images=arguments.max_images,
+        max_samples=arguments.max_samples,
+        layout=arguments.layout,
+        pad_sample_to=arguments.pad_sample_to,
+        pad_microbatch_to=arguments.pad_microbatch_to,
+    )
+    of_ranks = arguments.rank_max_tokens or ()
+    for most in of_ranks:
+        check_count("--rank-max-tokens", most)
+    if of_ranks and len(of_ranks) != arguments.dp_size:
+        raise ArgumentError(
+            f"--rank-max-tokens has {len(of_ranks)} numbers for dp_size={arguments.dp_size} ranks; "
+            "give one for each"
+        )
     return {
-        "rank_limits": tuple(Limits(max_tokens=most) for most in arguments.rank_max_tokens or ()),
-        "limits": Limits(
-            max_tokens=arguments.max_tokens,
-            max_patches=arguments.max_patches,
-            max_images=arguments.max_images,
-            max_samples=arguments.max_samples,
-            layout=arguments.layout,
-            pad_sample_to=arguments.pad_sample_to,
-            pad_microbatch_to=arguments.pad_microbatch_to,
-        ),
+        "limits": limits,
+        "rank_limits": tuple(replace(limits, max_tokens=most) for most in of_ranks),
         "modality_sync": arguments.modality_sync,
     }

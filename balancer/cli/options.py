@@ -119,6 +119,8 @@ def _rank_speeds(arguments: argparse.Namespace) -> Speeds:
         return ()
     try:
         parsed = json.loads(given if given.startswith("{") else f"[{given}]")
+        if not parsed:
+            raise ValueError("it is empty")
     except ValueError as error:
         raise ArgumentError(
             f"--rank-speeds is {given!r}; allowed: a number for each rank, 1,1,0.5,0.25, or JSON "

@@ -70,10 +70,10 @@ def run(arguments: argparse.Namespace) -> int:
 def _layout(text: str) -> SplitLayout:
     """What one `--layout` stands for."""
     parts = text.split("x")
-    if len(parts) not in (2, 3) or not all(part.isdecimal() for part in parts):
+    if len(parts) not in (2, 3) or not all(part.isdecimal() and int(part) for part in parts):
         raise ArgumentError(
-            f"--layout is {text!r}; allowed: DPxM or DPxMxTP, such as 4x8 for 4 pipelines of 8 "
-            "microbatches"
+            f"--layout is {text!r}; allowed: DPxM or DPxMxTP, numbers from 1 on, such as 4x8 for "
+            "4 pipelines of 8 microbatches"
         )
     names = ("dp_size", "num_microbatches", "gpus_per_stage")
     return SplitLayout(**dict(zip(names, map(int, parts), strict=False)))

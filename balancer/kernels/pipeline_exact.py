@@ -46,13 +46,14 @@ def place_pipelines_exactly(cells, costs, constants, limits, num_ranks, num_slot
     reached[0] = least
     for i in range(num_items):
         now[i] = -1
-    empty, spare, item = num_cells, max(0, num_cells - num_items), 0
+    empty, spare = num_cells, max(0, num_cells - num_items)
+    item, more, less = np.int64(0), np.int64(1), np.int64(-1)  # literals would be types apart
     while item >= 0:
         cell = now[item]
         if cell >= 0:
             now[item] = -1
             take(item, cell, amounts, caps.size, padded, used, count, longest, now)
-            _add_load(item, cell, -1, costs, num_columns, num_slots, loads, ranks)
+            _add_load(item, cell, less, costs, num_columns, num_slots, loads, ranks)
             empty += count[cell] == 0
         cell += 1
         stop = num_cells
@@ -66,7 +67,7 @@ def place_pipelines_exactly(cells, costs, constants, limits, num_ranks, num_slot
         empty -= count[cell] == 0
         now[item] = cell
         put(item, cell, amounts, caps.size, used, count, longest)
-        _add_load(item, cell, 1, costs, num_columns, num_slots, loads, ranks)
+        _add_load(item, cell, more, costs, num_columns, num_slots, loads, ranks)
         if empty - spare > num_items - item - 1:
             continue
         rank = cell // num_slots

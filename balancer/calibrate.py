@@ -1,5 +1,6 @@
 """Coefficients of a model's time, fitted to measured microbatches, with their error shown."""
 
+import math
 import platform
 import warnings
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ from balancer.calibration.measurements import TOTAL, Measurements
 from balancer.calibration.quality import Quality, held_out_rows, prediction_quality
 from balancer.calibration.result import Calibration, ModuleFit
 from balancer.calibration.signal import signal_faults
+from balancer.checks import check_count
 from balancer.errors import ArgumentError
 
 __all__ = ["Calibration", "Measurements", "calibrate"]
@@ -77,6 +79,13 @@ def calibrate(
         measurements = Measurements.from_records(measurements)
     if not 0 < held_out < 1:
         raise ArgumentError(f"held_out is {held_out!r}; allowed: shares above 0 and below 1")
+    check_count("seed", seed, least=0)
+    if not 0 <= max_wait <= 1:
+        raise ArgumentError(f"max_wait is {max_wait!r}; allowed: shares from 0 to 1")
+    if peak_flops_per_s is not None and not 0 < peak_flops_per_s < math.inf:
+        raise ArgumentError(
+            f"peak_flops_per_s is {peak_flops_per_s!r}; allowed: finite numbers above 0"
+        )
     columns = _columns(measurements, amounts)
     try:
         fits = tuple(

@@ -98,7 +98,7 @@ def _rule(arguments: argparse.Namespace) -> TokenRule:
 
 def _setting(text: str) -> tuple[str, Any]:
     name, equals, value = text.partition("=")
-    if not equals:
+    if not (name and equals):
         raise ArgumentError(f"--set is {text!r}; allowed: NAME=VALUE")
     try:
         return name, json.loads(value)

@@ -61,6 +61,13 @@ def test_the_command_prints_json_that_holds_the_calibration(
         (["--plot", "fit.pdf"], "ending in .png"),
         (["--out", "absent/fit.json"], "does not exist"),
         (["--amounts", "vision"], "MODULE=NAME"),
+        (["--amounts", "audio=samples"], "amounts names 'audio'; allowed: modules that were timed"),
+        (["--held-out", "1"], "held_out is 1.0; allowed: shares above 0 and below 1"),
+        (["--seed", "-1"], "seed is -1; allowed: whole numbers >= 0"),
+        (["--max-wait", "-0.1"], "max_wait is -0.1; allowed: shares from 0 to 1"),
+        (["--max-wait", "nan"], "max_wait is nan"),
+        (["--peak-flops-per-s", "0"], "peak_flops_per_s is 0.0; allowed: finite numbers above 0"),
+        (["--peak-flops-per-s", "inf"], "peak_flops_per_s is inf"),
     ],
 )
 def test_the_command_refuses_bad_options(

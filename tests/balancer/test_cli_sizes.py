@@ -111,6 +111,7 @@ def test_counts_of_samples_beside_refused_ones_are_kept() -> None:
     [
         (("--family", "qwen9"), "known families"),
         (("--family", "qwen2.5-vl", "--set", "max_pixels"), "NAME=VALUE"),
+        (("--family", "qwen2.5-vl", "--set", "=3"), "NAME=VALUE"),
         (("--family", "qwen2.5-vl", "--set", "pixels=3"), "settings has pixels"),
         (("--model", "qwen2.5-vl-7b", "--set", "max_pixels=3"), "--set goes with --family"),
         (("--model", "qwen9"), "--model is 'qwen9'"),

@@ -99,7 +99,9 @@ def measure_places(
 ) -> list[Record]:
     """Records as of `measure_step_time`, of every trace, place and planner.
 
-    Samples over a limit by themselves are left out, with a notice.
+    Samples over a limit by themselves are left out, with a notice; `samples_left_out` counts them
+    and those that the model cannot take. `steps_of_an_epoch` tells how many steps a trace has: more
+    than those are drawn from further shuffles of it.
     """
     present = [trace for trace in traces.values() if trace.present]
     for trace in traces.values():
@@ -110,19 +112,33 @@ def measure_places(
     ratios: dict[_Key, _FLOAT] = {}
     times: dict[_Key, _FLOAT] = {}
     over: dict[_Key, int] = {}
+    draws: dict[_Key, dict[str, int]] = {}
+    first = next(iter(planners.values())).name
     for trace in tqdm(present, desc=name, unit="trace", disable=None):
         costs, left_out = trace_costs(trace, cost)
         if left_out:
             print(f"data={trace.name}: {left_out} samples the model cannot take", file=sys.stderr)
+        told: set[str] = set()
         for place in places:
             topology = place.topology
             steps = steps_of(costs, topology, samples_per_rank, place.num_steps, seed)
+            over_limit = len(costs) - len(fitting_ids(costs, topology))
+            if over_limit and str(place.topology.limits) not in told:
+                told.add(str(place.topology.limits))
+                print(f"data={trace.name}: {over_limit} samples are over {topology.limits.given} "
+                      "by themselves, left out", file=sys.stderr)  # fmt: skip
+            draws[trace.name, first, str(topology), place.barrier] = {
+                "samples_left_out": left_out + over_limit,
+                "steps_of_an_epoch": (len(costs) - over_limit)
+                // (samples_per_rank * topology.dp_size),
+            }
             for planner in planners.values():
                 key = (trace.name, planner.name, str(topology), place.barrier)
                 times[key], bounds, over[key] = _times_and_bounds(planner, costs, topology, steps)
                 ratios[key] = times[key] / bounds
     return [
-        *_records(name, ratios), *_speedups(name, times), *_means(name, ratios), *_over(name, over)
+        *_records(name, ratios), *_speedups(name, times), *_means(name, ratios), *_over(name, over),
+        *_draws(name, draws),
     ]  # fmt: skip
 
 
@@ -130,8 +146,7 @@ def steps_of(
     costs: Costs, topology: Topology, samples_per_rank: int, num_steps: int, seed: int
 ) -> list[NDArray[np.int64]]:
     """Ids of the first steps of as many epochs as are needed, of samples within the limits."""
-    over = oversize_ids(costs, topology, "drop", sample_ids=np.arange(len(costs)))
-    fitting = np.setdiff1d(np.arange(len(costs)), over)
+    fitting = fitting_ids(costs, topology)
     planner = EpochPlanner(
         costs.select(fitting),
         topology,
@@ -140,6 +155,12 @@ def steps_of(
     )
     places = [divmod(index, planner.num_steps) for index in range(num_steps)]
     return [fitting[planner.step_ids(epoch, step)[0]] for epoch, step in places]
+
+
+def fitting_ids(costs: Costs, topology: Topology) -> NDArray[np.int64]:
+    """Ids of the samples that are within the limits by themselves, ascending."""
+    over = oversize_ids(costs, topology, "drop", sample_ids=np.arange(len(costs)))
+    return np.setdiff1d(np.arange(len(costs)), over)
 
 
 def _times_and_bounds(
@@ -223,4 +244,16 @@ def _over(name: str, over: Mapping[_Key, int]) -> list[Record]:
         )
         for (data, planner, topology, barrier), count in over.items()
         if count
+    ]  # fmt: skip
+
+
+def _draws(name: str, draws: Mapping[_Key, Mapping[str, int]]) -> list[Record]:
+    """What the steps of each trace were drawn from, under the name of the first planner."""
+    return [
+        Record(
+            experiment=name, data=data, planner=planner, topology=topology, barrier=barrier,
+            metric=metric, value=float(count), unit=metric.partition("_")[0], n=1,
+        )
+        for (data, planner, topology, barrier), counts in draws.items()
+        for metric, count in counts.items()
     ]  # fmt: skip

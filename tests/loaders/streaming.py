@@ -25,7 +25,7 @@ from loaders.streams.rules import StreamRules
 from loaders.streams.shards import ShardedStream
 from tests.loaders.planning import skewed_lengths, text_tokens
 
-TIME_LIMIT_S = 60
+TIME_LIMIT_S = 120
 
 
 class TextStream(IterableDataset[Any]):
@@ -129,15 +129,15 @@ def lengths(num_samples: int, seed: int = 0) -> list[int]:
 @cache
 def compile_kernels() -> None:
     """Plan once in this process, so that those forked from it need not compile."""
-    costs = Costs.from_values(lengths(24), tokens=lengths(24))
-    for barrier, limits in (("microbatch", Limits()), ("step", Limits(max_tokens=400))):
-        topology = Topology(dp_size=2, num_microbatches=2, barrier=barrier, limits=limits)
-        rules = StreamRules(
-            topology=topology, global_batch_size=8, window_steps=2, oversize="drop", tail="filler"
-        )
-        owner = np.arange(24) % 2
-        plan_moving(costs, owner, rules, is_last=True)
-        plan_in_place(costs, owner, [0, 1], rules)
+    for num in (48, 12):  # few samples are placed exactly, more are searched
+        costs, owner = Costs.from_values(lengths(num), tokens=lengths(num)), np.arange(num) % 3
+        for barrier, limits in (("microbatch", Limits()), ("step", Limits(max_tokens=400))):
+            rules = StreamRules(
+                topology=Topology(dp_size=3, num_microbatches=2, barrier=barrier, limits=limits),
+                global_batch_size=num // 2, window_steps=2, oversize="drop", tail="filler",
+            )  # fmt: skip
+            plan_moving(costs, owner, rules, is_last=True)
+            plan_in_place(costs, owner, [0, 1, 2], rules)
 
 
 def on_ranks(function: Callable[[int], Any], num_ranks: int, folder: Path) -> list[Any]:

@@ -9,7 +9,7 @@ the bin nearest to what a bin should hold: the capacities, in proportion to how 
 
 import numpy as np
 
-from balancer.kernels.compiled import kernel
+from balancer.kernels.compiled import inlined, kernel
 from balancer.kernels.packing_fill import draw
 
 __all__ = ["balanced_fill"]
@@ -18,7 +18,7 @@ _LEAST_WEIGHT = 1e-3
 _LAST_ITEMS = 1.5
 
 
-@kernel
+@inlined
 def _alive_from(jump, place):
     """First place from `place` on that is not taken (union-find with path halving)."""
     while jump[place] != place:
@@ -27,7 +27,7 @@ def _alive_from(jump, place):
     return place
 
 
-@kernel
+@inlined
 def _first_within(amounts, num_caps, items, begin, end, most):
     """First place in `[begin, end)` whose amount 0 is at most `most`."""
     while begin < end:
@@ -39,7 +39,7 @@ def _first_within(amounts, num_caps, items, begin, end, most):
     return begin
 
 
-@kernel
+@inlined
 def _fits(amounts, item, room):
     fits = True
     for a in range(room.size):
@@ -47,7 +47,7 @@ def _fits(amounts, item, room):
     return fits
 
 
-@kernel
+@inlined
 def _distance(amounts, item, need, weights, inverse):
     """Weighted squared distance from what the bin still needs, as shares of the capacities."""
     total = 0.0
@@ -57,7 +57,7 @@ def _distance(amounts, item, need, weights, inverse):
     return total
 
 
-@kernel
+@inlined
 def _proportional(amounts, item, room, need, inverse):
     """Amount 0 in the same proportion to the need as the item's largest other amount."""
     share, rest = 0.0, 0.0
@@ -70,7 +70,7 @@ def _proportional(amounts, item, room, need, inverse):
     return min(room[0], np.int64(part / inverse[0]))
 
 
-@kernel
+@inlined
 def _offer(amounts, items, jump, begin, end, most, room):
     """Place in a column of the largest amount 0 within `most`, else of the least; -1 if too much.
 
@@ -82,7 +82,7 @@ def _offer(amounts, items, jump, begin, end, most, room):
     return place if _fits(amounts, items[place], room) else -1
 
 
-@kernel
+@inlined
 def _choose(amounts, items, jump, begins, ends, room, need, weights, inverse, last, factors):
     """Place of the best offer of all columns, or -1 where nothing fits."""
     best, least = -1, np.inf

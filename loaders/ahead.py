@@ -24,7 +24,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def made_ahead(
-    make: Callable[[int], _T], steps: Sequence[int], *, ahead_s: float = 0.005
+    make: Callable[[int], _T], steps: Sequence[int], *, ahead_s: float = 0.02
 ) -> Generator[_T, None, None]:
     """`make(step)` of each step in order, the next ones made in a thread while one is in use.
 

@@ -30,7 +30,9 @@ class Position:
     @property
     def begin_of_step(self) -> "Position":
         """Where its step begins."""
-        return replace(self, microbatch=0, rank=0)
+        if not self.microbatch and not self.rank:
+            return self
+        return Position(epoch=self.epoch, step=self.step, microbatches=self.microbatches)
 
     def after(self, facts: MicrobatchFacts, *, last_rank: int, end: int) -> "Position":
         """Where one stands when the microbatch with these facts was handed out too.
@@ -38,11 +40,10 @@ class Position:
         After the last of an epoch that is the begin of the next. `last_rank` is the last whose
         microbatches are handed out here, `end` the number of steps of the epoch.
         """
-        here = self.begin_of_step
         if facts.dp_rank != last_rank:
-            return replace(here, microbatch=facts.index, rank=facts.dp_rank + 1)
+            return replace(self, microbatch=facts.index, rank=facts.dp_rank + 1)
         if not facts.is_last:
-            return replace(here, microbatch=facts.index + 1)
+            return replace(self, microbatch=facts.index + 1, rank=0)
         if facts.step + 1 == end:
             return Position(epoch=facts.epoch + 1)
         behind = self.microbatches + facts.num_microbatches
@@ -112,7 +113,7 @@ class Progress:
 
     def come_back(self, run: int) -> None:
         """The training loop asks for more: the step it has whole is completed."""
-        if run == self.run and self.position == self.position.begin_of_step:
+        if run == self.run and self.position.begin_of_step is self.position:
             self.completed = self.position
 
     def end(self, run: int) -> None:

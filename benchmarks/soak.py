@@ -1,16 +1,18 @@
 """Training for many minutes with samples that fail and workers that are killed."""
 
-import gc
 import multiprocessing
 import os
 import signal
+import sys
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from tqdm import tqdm
 
 from balancer.plan import Flag
 from balancer.samples import SampleTable
@@ -22,6 +24,7 @@ from loaders.sample_errors import OnSampleError
 __all__ = ["Run", "measure_soak"]
 
 _TIMEOUT_S = 10.0
+_MOST_UNCLEAR = 20  # then something fails whatever is killed, and the run would never end
 
 
 class Texts:
@@ -57,10 +60,15 @@ def measure_soak(
 
     - `lost`: samples of whole epochs that were neither delivered nor reported as replaced or
       dropped; `delivered_twice`: those delivered more than once. Both must be 0.
-    - `kills`, and `errors` that they led to; `longest_error_seconds` from a kill to its error.
+    - `kills`; the `clear_errors` that they led to, which say that a worker is gone, and
+      `unclear_errors` of any other kind, which must be 0; `recovered`: errors after which a new
+      loader handed out microbatches; `outlived`: kills that led to no error.
+    - `longest_error_seconds` from a kill to its error, at most 10.
     - `replaced`: broken samples that were reported; `microbatches` handed out.
-    - `rss_growth_mib`: memory of the training process, median of the last fifth of the run over
-      that of the second.
+    - `rss_growth_mib`: memory of the training process in the last two thirds of the run, median of
+      their last quarter less that of their first; `rss_mib`: the latter.
+
+    A bar on standard error shows the time, kills, errors, losses and memory.
 
     Args:
         name: Name of the experiment in the records.
@@ -77,17 +85,22 @@ def measure_soak(
         num_samples=num_samples, num_workers=num_workers, seed=seed,
         seconds_between_kills=seconds_between_kills,
     )  # fmt: skip
-    run.train(until=time.monotonic() + 60 * minutes)
-    fifths = np.array_split(np.array(run.rss_mib), 5)
+    run.train(seconds=60 * minutes)
+    late = run.rss_mib[len(run.rss_mib) // 3 :]
+    quarters = [float(np.median(quarter)) for quarter in np.array_split(np.array(late), 4)]
     values = {
         "lost": (run.lost, "samples"),
         "delivered_twice": (run.delivered_twice, "samples"),
         "kills": (run.kills, "workers"),
-        "errors": (run.errors, "errors"),
+        "clear_errors": (run.clear_errors, "errors"),
+        "unclear_errors": (run.unclear_errors, "errors"),
+        "recovered": (run.recovered, "errors"),
+        "outlived": (run.outlived, "workers"),
         "longest_error_seconds": (run.longest_error_s, "s"),
         "replaced": (run.replaced, "samples"),
         "microbatches": (run.microbatches, "microbatches"),
-        "rss_growth_mib": (float(np.median(fifths[4]) - np.median(fifths[1])), "MiB"),
+        "rss_mib": (quarters[0], "MiB"),
+        "rss_growth_mib": (quarters[-1] - quarters[0], "MiB"),
     }
     return [
         Record(
@@ -111,19 +124,22 @@ class Run:
         self._num_workers, self._seed = num_workers, seed
         self._between_s = seconds_between_kills
         self._killed_at: float | None = None
-        self.epochs = self.microbatches = self.replaced = self.kills = self.errors = 0
+        self._broken_off = False
+        self.epochs = self.microbatches = self.replaced = self.kills = self.outlived = 0
+        self.clear_errors = self.unclear_errors = self.recovered = 0
         self.lost = self.delivered_twice = 0
         self.longest_error_s = 0.0
         self.rss_mib: list[float] = []
 
-    def train(self, until: float) -> None:
+    def train(self, *, seconds: float) -> None:
         """Epochs until the time has come; the last one begun is ended."""
-        self._next_kill = time.monotonic() + self._random.exponential(self._between_s)
-        while time.monotonic() < until:
-            self._epoch(("replace", "filler")[self.epochs % 2])
-            self.epochs += 1
-            # Loaders that were replaced refer to themselves; memory that stays after this is lost.
-            gc.collect()
+        began = time.monotonic()
+        self._next_kill = began + self._random.exponential(self._between_s)
+        with tqdm(total=round(seconds), desc="soak", unit="s") as self._bar:
+            self._began = began
+            while time.monotonic() < began + seconds:
+                self._epoch(("replace", "filler")[self.epochs % 2])
+                self.epochs += 1
 
     def _epoch(self, policy: OnSampleError) -> None:
         """One epoch, resumed as often as it takes."""
@@ -141,15 +157,27 @@ class Run:
                 if loader.epoch == self.epochs:  # else the error came after the last step
                     steps.extend(self._steps(loader))
                 break
-            except RuntimeError as error:
-                if "worker" not in str(error):
-                    raise
-                self.errors += 1
-                if self._killed_at is not None:
-                    waited = time.monotonic() - self._killed_at
-                    self.longest_error_s = max(self.longest_error_s, waited)
-                    self._killed_at = None
+            except Exception as error:
+                self._failed(error)
         self._account(steps, loader.batch_sampler.planner.dropped(self.epochs))
+
+    def _failed(self, error: Exception) -> None:
+        """Count an error: a clear one says that a worker is gone."""
+        self._broken_off = True
+        if (
+            self._killed_at is not None
+            and isinstance(error, RuntimeError)
+            and ("worker" in str(error))
+        ):
+            self.clear_errors += 1
+            waited_s = time.monotonic() - self._killed_at
+            self.longest_error_s = max(self.longest_error_s, waited_s)
+        else:
+            self.unclear_errors += 1
+            traceback.print_exception(error, file=sys.stderr)
+            if self.unclear_errors == _MOST_UNCLEAR:
+                raise error
+        self._killed_at = None
 
     def _steps(
         self, loader: BalancedDataLoader
@@ -165,26 +193,39 @@ class Run:
                 delivered += [sample for sample, flag in pairs if flag == Flag.REAL]
                 broken += [failure.sample_id for failure in facts.failures]
                 self.microbatches += 1
+                self.recovered += self._broken_off
+                self._broken_off = False
                 self._kill_now_and_then()
             yield loader.state_dict(), delivered, broken
-            self._killed_at = None if self._outlived() else self._killed_at
-
-    def _outlived(self) -> bool:
-        """Whether a kill did no harm for so long that it will do none."""
-        late = 2 * _TIMEOUT_S
-        return self._killed_at is not None and time.monotonic() - self._killed_at > late
+            self._show()
 
     def _kill_now_and_then(self) -> None:
-        if self.microbatches % 10 == 0:
-            self.rss_mib.append(_rss_mib())
+        """Kill a worker once it is time, one at a time: what an error is due to is certain."""
+        now = time.monotonic()
+        if self._killed_at is not None:
+            if (
+                now - self._killed_at > 2 * _TIMEOUT_S
+            ):  # it did no harm for so long: it will do none
+                self.outlived += 1
+                self._killed_at = None
+            return
         workers = multiprocessing.active_children()
-        if time.monotonic() > self._next_kill and workers:
-            pause = self._random.exponential(self._between_s)
-            self._next_kill = time.monotonic() + pause
+        if now > self._next_kill and workers:
+            self._next_kill = now + self._random.exponential(self._between_s)
             victim = workers[int(self._random.integers(len(workers)))]
             self.kills += 1
-            self._killed_at = time.monotonic()
+            self._killed_at = now
             os.kill(victim.pid or 0, signal.SIGKILL)
+
+    def _show(self) -> None:
+        """Note the memory, and show how far the run is."""
+        self.rss_mib.append(_rss_mib())
+        self._bar.set_postfix(
+            epochs=self.epochs, kills=self.kills, errors=self.clear_errors + self.unclear_errors,
+            lost=self.lost, twice=self.delivered_twice, rss_mib=round(self.rss_mib[-1]),
+            refresh=False,
+        )  # fmt: skip
+        self._bar.update(round(time.monotonic() - self._began) - self._bar.n)
 
     def _account(
         self, steps: list[tuple[dict[str, Any] | None, list[int], list[int]]], dropped: Any

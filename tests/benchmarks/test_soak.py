@@ -9,8 +9,9 @@ def test_nothing_is_lost_where_samples_fail_and_workers_are_killed() -> None:
         seed=0, quick=False,
     )  # fmt: skip
     values = {record.metric: record.value for record in records}
-    assert values["lost"] == values["delivered_twice"] == 0
+    assert values["lost"] == values["delivered_twice"] == values["unclear_errors"] == 0
     assert values["kills"] > 0
+    assert values["clear_errors"] - 1 <= values["recovered"] <= values["clear_errors"]
     assert values["longest_error_seconds"] < 10
     assert values["replaced"] > 0
 

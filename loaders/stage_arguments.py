@@ -103,8 +103,8 @@ def _warn_of_ranks_apart(topology: Topology) -> None:
     if topology.dp_size > 1 and topology.barrier != "step":
         warnings.warn(
             f"order is 'ready', the topology's barrier is {topology.barrier!r}: ranks that wait "
-            "for each other in every microbatch run microbatches of like cost at the same time in the "
-            "plan's order only; use order='plan', or barrier='step' if ranks wait once a step",
+            "for each other in every microbatch run microbatches of like cost at the same time in "
+            "the plan's order only; use order='plan', or barrier='step' if ranks wait once a step",
             stacklevel=4,
         )
 

@@ -1,6 +1,9 @@
 """StagePipeline: a plan's microbatches, prepared by stages that overlap with training."""
 
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, get_args
 
 import numpy as np
@@ -97,14 +100,15 @@ class StagePipeline:
         self._max_bytes = max_bytes
         self._order = order
         self._settle: Settle = _of_the_plan if settle is None else settle
-        self._start_method = start_method
         self._engine = Engine(
             self.stages,
-            start_worker=self._start_worker,
+            start_worker=partial(_start_worker, self.stages, start_method),
             size_of=size_of,
             on_error=on_error,
             trace=trace,
         )
+        # Threads of workers hold the engine, so it would never end by itself.
+        weakref.finalize(self, _close_soon, self._engine).atexit = False
 
     def __call__(
         self, microbatches: Iterable[Sequence[int]]
@@ -194,17 +198,29 @@ class StagePipeline:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
-    def _start_worker(self, stage: int, number: int) -> Worker:
-        declared = self.stages[stage]
-        if declared.kind == "process":
-            from loaders.stages.process_worker import ProcessWorker
 
-            return ProcessWorker(declared, start_method=self._start_method)
-        if declared.kind == "ray":
-            from loaders.stages.ray_worker import RayWorker
+def _start_worker(
+    stages: Sequence[Stage], start_method: StartMethod, stage: int, number: int
+) -> Worker:
+    declared = stages[stage]
+    if declared.kind == "process":
+        from loaders.stages.process_worker import ProcessWorker
 
-            return RayWorker(declared)
-        return ThreadWorker(declared.work)
+        return ProcessWorker(declared, start_method=start_method)
+    if declared.kind == "ray":
+        from loaders.stages.ray_worker import RayWorker
+
+        return RayWorker(declared)
+    return ThreadWorker(declared.work)
+
+
+def _close_soon(engine: Engine) -> None:
+    """End the workers of a pipeline that nobody refers to any more.
+
+    In a thread of its own: garbage may be collected anywhere, also under the engine's lock.
+    """
+    if not engine.closed:
+        threading.Thread(target=engine.close, name="closing", daemon=True).start()
 
 
 def _prep_seconds(

@@ -1,7 +1,9 @@
 """BalancedDataLoader with stages of its own in place of torch's workers."""
 
+import gc
 import threading
 import warnings
+import weakref
 
 import numpy as np
 import pytest
@@ -105,6 +107,22 @@ def test_breaking_off_and_errors_leave_no_thread():
     with pytest.raises(StageError, match=r"stage 'read' failed on sample 5 .*no sample 5"):
         list(loader(Texts(broken=[5]), workers="thread"))
     assert set(threading.enumerate()) <= before
+
+
+def test_microbatches_are_freed_while_the_loader_goes_on():
+    """Without any collection of garbage, only the microbatch in the consumer's hands is alive."""
+    made = []
+    ours = loader(workers="thread")
+    gc.collect()
+    gc.disable()
+    try:
+        for batch in ours:
+            made.append(weakref.ref(batch["input_ids"]))
+            del batch
+            assert sum(ref() is not None for ref in made) <= 1
+    finally:
+        gc.enable()
+    assert len(made) == 6
 
 
 @pytest.mark.parametrize("policy", ["replace", "filler"])

@@ -1,6 +1,9 @@
 """Results live no longer than they are needed, without any collection of garbage."""
 
 import gc
+import multiprocessing
+import threading
+import time
 import weakref
 
 import numpy as np
@@ -55,3 +58,20 @@ def test_what_was_made_ahead_of_a_break_is_dropped(made):
         pipeline.close()
         assert len(made) > 3
         assert [ref() for ref in made if ref() is not None] == []
+
+
+@pytest.mark.parametrize("kind", ["thread", "process"])
+def test_the_workers_of_a_pipeline_that_nobody_keeps_end(kind):
+    """Not closed, only dropped: its threads and processes end all the same."""
+    threads, children = set(threading.enumerate()), set(multiprocessing.active_children())
+    read = Stage(name="read", work=abs, kind=kind, workers=2, threads=0)
+    pipeline = StagePipeline([read], start_method="fork")
+    assert len(list(pipeline([[1], [2]]))) == 2
+    assert not set(threading.enumerate()) <= threads
+    del pipeline
+    until = time.monotonic() + 20
+    while not (
+        set(threading.enumerate()) <= threads and set(multiprocessing.active_children()) <= children
+    ):
+        assert time.monotonic() < until
+        time.sleep(0.02)

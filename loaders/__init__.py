@@ -16,7 +16,8 @@ With `workers="thread"` or `"process"` the stages of `loaders.stages` take the p
 processes: single samples, most urgent first. `on_device` (`prefetch`) copies what comes out ahead.
 
 Where samples can only be read one after another, `StreamLoader` (`streams`) plans over a window of
-them, and `rebalance` lets them change ranks besides.
+them, and `rebalance` lets them change ranks besides; a `ShardedStream` is resumed by any number of
+ranks.
 """
 
 from loaders.collate import PackedCollator, PaddedCollator

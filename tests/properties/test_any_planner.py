@@ -31,7 +31,7 @@ def planned(planner):
     return assume(False)
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(sample_sets(), st.data())
 def test_samples_come_once_limits_hold_and_ranks_count_alike(samples, data):
     """I1, I2, I3, I5: counted here and not by `Plan.check`, which must agree."""
@@ -55,7 +55,7 @@ def test_samples_come_once_limits_hold_and_ranks_count_alike(samples, data):
                 assert all(held[name] <= most for name, most in limits.given.items())
 
 
-@settings(max_examples=40)
+@settings(max_examples=30)
 @given(sample_sets(), st.data())
 def test_times_are_between_the_bound_and_the_given_order(samples, data):
     """I6, I9: bound <= time, as simulated; the given order is not faster where it is legal."""
@@ -80,7 +80,7 @@ def test_times_are_between_the_bound_and_the_given_order(samples, data):
         assert times.sum() <= given_times.sum() * (1 + 1e-6)
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(sample_sets(), st.data())
 def test_a_plan_is_that_of_its_numbers_alone(samples, data):
     """I15, I16: a planner made again from its settings, backwards, plans every step the same."""
@@ -94,7 +94,7 @@ def test_a_plan_is_that_of_its_numbers_alone(samples, data):
     assert [again.plan(0, step).fingerprint for step in reversed(steps)] == forwards[::-1]
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(sample_sets(), st.data(), st.randoms(use_true_random=False))
 def test_the_order_of_the_rows_is_not_looked_at(samples, data, random):
     """I11: samples keep their microbatches, but where an order that was given is kept."""
@@ -120,7 +120,7 @@ def test_the_order_of_the_rows_is_not_looked_at(samples, data, random):
     assert cells[0] == cells[1]
 
 
-@settings(max_examples=25)
+@settings(max_examples=20)
 @given(sample_sets(), st.data())
 def test_other_ranks_go_on_where_an_epoch_was_left(samples, data):
     """I17: after any step another planner takes over; each sample once, or it is reported."""

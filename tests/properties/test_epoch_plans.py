@@ -173,10 +173,10 @@ print(json.dumps([planner.fingerprint, planner.plan_epoch(epoch=rank - rank).fin
 def test_every_rank_and_process_computes_the_same_plan():
     """Contract 1: other hash seeds, global seeds and thread counts give the same bytes."""
     results = set()
-    for rank in range(3):
+    for rank in range(2):
         environment = os.environ | {
             "PYTHONHASHSEED": str(rank),
-            "NUMBA_NUM_THREADS": str(1 + rank % 2),
+            "NUMBA_NUM_THREADS": str(1 + rank),
             "OMP_NUM_THREADS": str(1 + rank),
         }
         done = subprocess.run(

@@ -225,7 +225,8 @@ class Run:
             lost=self.lost, twice=self.delivered_twice, rss_mib=round(self.rss_mib[-1]),
             refresh=False,
         )  # fmt: skip
-        self._bar.update(round(time.monotonic() - self._began) - self._bar.n)
+        shown_s = min(round(time.monotonic() - self._began), self._bar.total)
+        self._bar.update(shown_s - self._bar.n)
 
     def _account(
         self, steps: list[tuple[dict[str, Any] | None, list[int], list[int]]], dropped: Any

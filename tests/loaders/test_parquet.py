@@ -101,7 +101,7 @@ def test_a_forked_process_opens_files_of_its_own(paths):
     queue = context.SimpleQueue()
     process = context.Process(target=read_id, args=(dataset, 45, queue))
     process.start()
-    process.join(30)
+    process.join(120)
     assert process.exitcode == 0
     assert queue.get() == 45
 

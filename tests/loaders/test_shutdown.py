@@ -36,7 +36,7 @@ def main(ending, method, persistent):
             break
         del stream, loader
         assert not multiprocessing.active_children()
-        until = time.monotonic() + 10  # threads that feed a queue end a moment after it
+        until = time.monotonic() + 60  # threads that feed a queue end a moment after it
         while threading.active_count() > threads and time.monotonic() < until:
             time.sleep(0.05)
         assert threading.active_count() == threads
@@ -95,7 +95,7 @@ def test_nothing_is_left_when_a_program_ends(ending, method, persistent, code, t
         program.wait(10)
     assert len(workers) == 2, errors
     assert program.returncode in (code, 1 if ending == "Ctrl-C" else code), errors
-    until = time.monotonic() + 10
+    until = time.monotonic() + 60
     while any(map(is_running, workers)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(map(is_running, workers))

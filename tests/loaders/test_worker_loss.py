@@ -19,7 +19,7 @@ def make_loader():
     return without_planning(
         BalancedDataLoader(
             TextDataset(skewed_lengths(400)), cost_model=text_tokens, global_batch_size=4,
-            dp_rank=0, dp_size=1, num_workers=2, collate_fn=ids_and_worker, timeout=30,
+            dp_rank=0, dp_size=1, num_workers=2, collate_fn=ids_and_worker, timeout=120,
         )
     )  # fmt: skip
 

@@ -154,7 +154,7 @@ def test_stopping_ends_a_call_in_progress_and_may_come_twice():
     thread.start()
     time.sleep(0.3)
     worker.stop()
-    thread.join(10)
+    thread.join(60)
     worker.stop()
     assert ended == [True]
     with pytest.raises(WorkerDied):

@@ -1,4 +1,4 @@
-"""Published complaints that need several processes, each as a check; see README.md here."""
+"""Published complaints about loaders and processes, each as a check; see README.md here."""
 
 import os
 import random
@@ -68,6 +68,20 @@ def _microbatches(kind: str, rank: int, tokens: list[int]) -> Any:
     stream = TextStream(tokens[5 * rank : 5 * rank + 5], first=5 * rank)
     options = {"num_microbatches": 1, "global_batch_size": 10, "window_size": 5}
     return make(stream, max_tokens=100, **options)
+
+
+@pytest.mark.parametrize("tail", ["drop", "pad", "filler"])
+@pytest.mark.parametrize("oversize", ["drop", "alone"])
+def test_case_c4_statistics_count_what_is_not_delivered(tail: Any, oversize: Any) -> None:
+    """Twenty-one samples that fit and two that do not, in steps of four."""
+    loader = BalancedDataLoader(
+        TextDataset([5] * 21 + [50, 60]), cost_model=text_tokens, global_batch_size=4,
+        num_microbatches=2, dp_rank=0, dp_size=1, effort="fast", max_tokens=20, tail=tail,
+        oversize=oversize, collate_fn=ids_of,
+    )  # fmt: skip
+    delivered = {i for batch in loader for i in batch}
+    lost = (2 if oversize == "drop" else 0) + {"drop": 1, "alone": 3}[oversize] * (tail == "drop")
+    assert loader.stats()["dropped"] == 23 - len(delivered) == lost
 
 
 class PlanningDataset(TextDataset):

@@ -10,14 +10,15 @@ dataset ─► source ─► reader ─► gather ─► plan | moving_plan ─�
 
 Each rank reads its own samples and prices them; the ranks gather the prices of a window of them,
 plan its steps alike (`rules` says by what), and where samples may move hand them to one another
-(`exchange`, `parcels`). A state says where a rank's window begins and how far it got (`state`).
+(`exchange`, `parcels`). `stats` counts what became of
+them. A state says where a rank's window begins and how far it got (`state`, `resumable`).
 A stream in `shards` has a source of its own (`sharded_source`), from which other ranks can go on
 (`resharding`).
 """
 
-from loaders.streams.engine import StreamStats
 from loaders.streams.loader import StreamLoader
 from loaders.streams.rebalance import RebalancedLoader, rebalance
 from loaders.streams.shards import ShardedStream
+from loaders.streams.stats import StreamStats
 
 __all__ = ["RebalancedLoader", "ShardedStream", "StreamLoader", "StreamStats", "rebalance"]

@@ -1,10 +1,9 @@
 """StreamEngine: from the streams of all ranks to this rank's microbatches, window by window."""
 
 import hashlib
-import logging
 from collections import deque
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -21,37 +20,9 @@ from loaders.streams.moving_plan import plan_moving
 from loaders.streams.plan import WindowPlan, plan_in_place
 from loaders.streams.reader import Held, WindowReader
 from loaders.streams.rules import StreamRules
+from loaders.streams.stats import StreamStats, note_dropped, note_ends
 
-__all__ = ["PlannedWindow", "StreamEngine", "StreamStats"]
-
-_log = logging.getLogger("loaders.streams")
-
-
-@dataclass(slots=True, kw_only=True)
-class StreamStats:
-    """What became of the samples of this rank's stream in the epoch that was iterated last.
-
-    Attributes:
-        num_steps: Steps planned so far.
-        num_read: Samples read, those left out included.
-        left_out: Ids of samples over a limit or illegal, by the policies that drop them.
-        dropped: Ids of samples that filled no step at the end (`tail="drop"`).
-        num_repeats: Samples given again on this rank (`tail="pad"`).
-        num_fillers: Samples without a loss on this rank.
-        samples_sent: Samples that went to other ranks.
-        bytes_sent: Their bytes.
-        ended: Samples that each rank had read when its stream ended, by rank.
-    """
-
-    num_steps: int = 0
-    num_read: int = 0
-    left_out: list[int] = field(default_factory=list)
-    dropped: list[int] = field(default_factory=list)
-    num_repeats: int = 0
-    num_fillers: int = 0
-    samples_sent: int = 0
-    bytes_sent: int = 0
-    ended: dict[int, int] = field(default_factory=dict)
+__all__ = ["PlannedWindow", "StreamEngine"]
 
 
 @dataclass(slots=True, kw_only=True)
@@ -182,7 +153,14 @@ class StreamEngine:
             "spare": self._spare_position if not reader.held else None,
         }
         gathered = gather_window(self.link, reader, self._spare, quota, interleaved=self.moves)
-        self._note_ends(gathered, first_step)
+        note_ends(
+            self.stats,
+            gathered,
+            self.rules,
+            self.link.dp_rank,
+            first_step=first_step,
+            stops=self._stops_at_first,
+        )
         is_last = bool(gathered.ended.any() if self._stops_at_first else gathered.ended.all())
         plan = self._plan(gathered, epoch, first_step, is_last)
         left = plan.left[gathered.owner[plan.left] == self.link.dp_rank]
@@ -191,6 +169,7 @@ class StreamEngine:
             reader.held.popleft()
         if is_last:
             self.stats.dropped += gathered.ids[left].tolist()
+            note_dropped(self.stats, self.link.dp_rank, epoch=epoch)
             reader.held.clear()
         samples = self._samples(gathered, plan.steps, mine)
         steps = deque(self._step(step, gathered, samples) for step in plan.steps)
@@ -278,20 +257,3 @@ class StreamEngine:
             facts = replace(rows.facts, sample_ids=ids)
             microbatches.append((facts, SampleList([samples[row] for row in rows], facts)))
         return microbatches
-
-    def _note_ends(self, gathered: GatheredWindow, first_step: int) -> None:
-        """Name the ranks whose streams have ended before others'."""
-        new = [r for r in np.flatnonzero(gathered.ended).tolist() if r not in self.stats.ended]
-        if not new:
-            return
-        self.stats.ended |= {rank: int(gathered.num_read[rank]) for rank in new}
-        longest = gathered.num_read.max()
-        early = [r for r in new if not gathered.ended.all() or gathered.num_read[r] < longest]
-        if self.link.dp_rank not in (0, *early):
-            return
-        then = "all ranks stop together" if self._stops_at_first else "all ranks go on together"
-        for rank in early:
-            _log.warning(
-                "the stream of rank %d ended after %d samples, in the window from step %d; %s "
-                "(tail=%r)", rank, gathered.num_read[rank], first_step, then, self.rules.tail,
-            )  # fmt: skip

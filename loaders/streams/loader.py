@@ -1,6 +1,6 @@
 """StreamLoader: balanced microbatches from an iterable, planned over a window of its samples."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator
 from contextlib import closing
 from typing import Any
 
@@ -12,13 +12,12 @@ from balancer.errors import PlanError
 from balancer.modality_options import ModalitySync
 from balancer.planner import Illegal, Tail
 from balancer.step_planner import Oversize
-from balancer.topology import Barrier, Layout, Limits, Modules, check_count
+from balancer.topology import Barrier, Layout, Limits, Modules
 from loaders.arguments import (
     resolve_global_batch_size,
     resolve_tail,
     resolve_topology,
 )
-from loaders.handing_out import HandsOut
 from loaders.microbatch import MicrobatchFacts, SampleList
 from loaders.streams.arguments import (
     check_stream,
@@ -26,20 +25,22 @@ from loaders.streams.arguments import (
     microbatches_per_epoch,
     steps_of_window,
 )
-from loaders.streams.engine import PlannedWindow, StreamEngine, StreamStats
+from loaders.streams.engine import PlannedWindow, StreamEngine
 from loaders.streams.exchange import RankLink, find_group
 from loaders.streams.reader import WindowReader
+from loaders.streams.resumable import ResumableStream
 from loaders.streams.rows import RowPricing
 from loaders.streams.rules import StreamRules
 from loaders.streams.sharded_source import ShardedSource
 from loaders.streams.shards import ShardedStream
 from loaders.streams.source import StreamSource
 from loaders.streams.state import StreamState
+from loaders.streams.stats import StreamStats
 
 __all__ = ["StreamLoader"]
 
 
-class StreamLoader(HandsOut):
+class StreamLoader(ResumableStream):
     """Balanced microbatches of this rank from its own stream of samples.
 
     Reads `window_size` samples, plans steps over them, hands those out and reads on as they go: the
@@ -189,27 +190,6 @@ class StreamLoader(HandsOut):
         )  # fmt: skip
         self._stats = StreamStats()
 
-    @property
-    def sampler(self) -> "StreamLoader":
-        """Where frameworks look for `set_epoch`."""
-        return self
-
-    @property
-    def epoch(self) -> int:
-        """Epoch being handed out, or between epochs the one that comes next."""
-        return self._state.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Let the next iteration hand out `epoch`; without a call, epochs follow one another.
-
-        An epoch that a state was loaded for still begins where the state says.
-
-        Raises:
-            ArgumentError: `epoch` is not a whole number >= 0.
-        """
-        check_count("epoch", epoch, least=0)
-        self._state.set_epoch(int(epoch))
-
     def __len__(self) -> int:
         """Microbatches of this rank in an epoch, where that is known.
 
@@ -221,30 +201,6 @@ class StreamLoader(HandsOut):
     def stats(self) -> StreamStats:
         """What became of this rank's samples in the epoch iterated last."""
         return self._stats
-
-    def state_dict(self) -> dict[str, Any]:
-        """State after the microbatch handed out last: JSON-able where the dataset's own is.
-
-        It says where this rank's window begins and what of it was handed out; to resume, the
-        window is read again. Every rank saves its own. Of a `ShardedStream` it has two numbers for
-        each shard that is left to the rank, and one for each sample of the window handed out.
-        """
-        return self._state.state_dict()
-
-    def load_state_dict(self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> None:
-        """Let the next iteration go on after the microbatch that was handed out last.
-
-        A dataset with `load_state_dict` (and no workers) is asked to go there; of another one the
-        samples up to there are read and thrown away.
-
-        Of a `ShardedStream` the states of all ranks, saved after the same step, may be given as a
-        list: then any number of ranks and workers, under any settings of the plan, hands out
-        exactly the samples that had not been; each rank is assigned shards anew.
-
-        Raises:
-            StateError: Of another loader, rank or version, and what differs; or one is missing.
-        """
-        self._state.load_state_dict(state)
 
     def _handed_out(self) -> Generator[tuple[MicrobatchFacts, Any], None, None]:
         """Microbatches with their facts; when closed, nothing of it is left running."""

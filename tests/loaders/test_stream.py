@@ -1,6 +1,7 @@
 """StreamLoader on one rank: conservation, memory, limits, state, workers, bad input."""
 
 import json
+import logging
 import pickle
 import warnings
 from collections import Counter
@@ -46,6 +47,28 @@ def test_every_sample_comes_once_in_every_epoch_but_those_reported(tail):
         assert stats.num_read == 43
         assert ids(epoch) == [i for batch in epoch for i in batch.facts.sample_ids]
         assert len(epoch) == 2 * stats.num_steps == (20 if tail == "drop" else 22)
+
+
+def test_each_epoch_logs_once_what_its_tail_drops_a_resumed_one_too(caplog):
+    loader = stream_loader(TextStream(lengths(11)))
+    caplog.set_level(logging.WARNING, logger="loaders.streams")
+    for _ in range(2):
+        list(loader)
+    assert [f"epoch {epoch}: rank 0 drops 3 samples" in caplog.text for epoch in (0, 1, 2)] == [
+        True, True, False,
+    ]  # fmt: skip
+    assert len(caplog.records) == 2
+    caplog.clear()
+    first = stream_loader(TextStream(lengths(11)))
+    next(iter(first))
+    assert not caplog.records
+    resumed = stream_loader(TextStream(lengths(11)))
+    resumed.load_state_dict(first.state_dict())
+    list(resumed)
+    assert [record.args for record in caplog.records] == [(0, 0, 3)]
+    assert resumed.stats().dropped == [8, 9, 10]
+    list(stream_loader(TextStream(lengths(12))))
+    assert len(caplog.records) == 1
 
 
 def test_ten_samples_with_a_window_of_eight_all_come():

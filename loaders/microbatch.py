@@ -27,14 +27,14 @@ class SampleFailure:
 
     Attributes:
         sample_id: Id of the sample that failed.
-        substitute_id: Id of the sample read instead.
+        substitute_id: Id of the sample read instead; `None` in a stream, which goes on without it.
         epoch: Epoch.
         step: Step within the epoch.
         error: Type and message of the exception.
     """
 
     sample_id: int
-    substitute_id: int
+    substitute_id: int | None
     epoch: int
     step: int
     error: str

@@ -12,7 +12,7 @@ import numpy as np
 from balancer.cost import Costs
 from balancer.errors import BalancerError, PlanError
 from balancer.plan import Flag, Plan
-from loaders.microbatch import MicrobatchFacts, SampleList
+from loaders.microbatch import MicrobatchFacts, SampleFailure, SampleList
 from loaders.step_facts import step_microbatches
 from loaders.streams.exchange import RankLink, StreamClosedError
 from loaders.streams.gather import GatheredWindow, gather_window
@@ -31,11 +31,13 @@ class PlannedWindow:
 
     Attributes:
         steps: Microbatches of each step, as facts and samples; taken out as they are handed out.
+        failures: Samples of this rank left out since the window before.
         start: Where to begin so that the same window is planned again, JSON-able.
         is_last: Whether no window follows.
     """
 
     steps: deque[list[tuple[MicrobatchFacts, SampleList]]]
+    failures: list[SampleFailure]
     start: dict[str, Any]
     is_last: bool
 
@@ -183,7 +185,20 @@ class StreamEngine:
         self.stats.num_read = reader.num_read
         self.stats.left_out = list(reader.left_out)
         self.stats.bytes_sent = self.link.bytes_sent
-        return PlannedWindow(steps=steps, start=start, is_last=is_last)
+        failures = self._new_failures(epoch, first_step)
+        return PlannedWindow(steps=steps, failures=failures, start=start, is_last=is_last)
+
+    def _new_failures(self, epoch: int, first_step: int) -> list[SampleFailure]:
+        """Samples left out that the statistics do not have yet."""
+        new = self.reader.omissions.failed[len(self.stats.failed) :]
+        self.stats.failed += [each.sample_id for each in new]
+        return [
+            SampleFailure(
+                sample_id=each.sample_id, substitute_id=None, epoch=epoch, step=first_step,
+                error=each.error,
+            )
+            for each in new
+        ]  # fmt: skip
 
     @property
     def _stops_at_first(self) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Generator
 from contextlib import closing
-from typing import Any
+from typing import Any, get_args
 
 from torch.utils.data import default_collate
 
@@ -12,13 +12,15 @@ from balancer.errors import PlanError
 from balancer.modality_options import ModalitySync
 from balancer.planner import Illegal, Tail
 from balancer.step_planner import Oversize
-from balancer.topology import Barrier, Layout, Limits, Modules
+from balancer.topology import Barrier, Layout, Limits, Modules, check_choice
 from loaders.arguments import (
     resolve_global_batch_size,
     resolve_tail,
     resolve_topology,
 )
+from loaders.failures import FailureList
 from loaders.microbatch import MicrobatchFacts, SampleList
+from loaders.sample_errors import OnSampleError, read_error
 from loaders.streams.arguments import (
     check_stream,
     check_sync,
@@ -27,6 +29,7 @@ from loaders.streams.arguments import (
 )
 from loaders.streams.engine import PlannedWindow, StreamEngine
 from loaders.streams.exchange import RankLink, find_group
+from loaders.streams.failing import Omissions
 from loaders.streams.reader import WindowReader
 from loaders.streams.resumable import ResumableStream
 from loaders.streams.rows import RowPricing
@@ -78,6 +81,12 @@ class StreamLoader(ResumableStream):
         oversize: As in `BalancedDataLoader`, and likewise `illegal`; what they drop is listed.
         tail: Samples that do not fill a last step are left out (`"drop"`), completed by repeats
             (`"pad"`), or run with zero-loss fillers (`"filler"`).
+        on_sample_error: A sample for which `size_fn` raises ends the run with a `SampleReadError`
+            (`"raise"`). With `"replace"` or `"filler"`, which are alike here, it is left out, the
+            next one takes its place, and it is listed in `failures` and `stats().failed`: nothing
+            was planned for it yet, so that no rank's microbatches change in number. Where the
+            dataset itself raises it has ended, and where `collate_fn` does its microbatch was
+            promised: errors always, as are impossible sizes and a whole window that fails.
         effort: Counted work that planning a step may take, as in `balancer.planner.plan_step`;
             where samples keep their ranks the default is the fast one.
         drop_last: torch's word for it: `tail="drop"` or `"pad"`.
@@ -93,6 +102,7 @@ class StreamLoader(ResumableStream):
 
     Attributes:
         facts: `MicrobatchFacts` of the microbatch handed out last; `None` before the first.
+        failures: Samples left out because they failed, in the order they came, and their `total`.
         epoch: Epoch being handed out, or between epochs the one that comes next.
         batch_size: `None`: microbatches differ in size.
 
@@ -140,6 +150,7 @@ class StreamLoader(ResumableStream):
         oversize: Oversize = "error",
         illegal: Illegal = "error",
         tail: Tail | None = None,
+        on_sample_error: OnSampleError = "raise",
         effort: Effort = "default",
         drop_last: bool | None = None,
         steps_per_epoch: int | None = None,
@@ -150,6 +161,7 @@ class StreamLoader(ResumableStream):
         persistent_workers: bool = False,
         **options: Any,
     ) -> None:
+        check_choice("on_sample_error", on_sample_error, get_args(OnSampleError))
         check_stream(dataset, size_fn, barrier, oversize, illegal, steps_per_epoch, options)
         self.collate_fn = default_collate if collate_fn is None else collate_fn
         self._group, self.dp_rank, self.dp_size = find_group(group)
@@ -179,7 +191,11 @@ class StreamLoader(ResumableStream):
             persistent_workers=persistent_workers and num_workers > 0,
             options=options if num_workers else {},
         )  # fmt: skip
-        self._reader = WindowReader(source, pricing)
+        omissions = Omissions(
+            on_sample_error, most_in_a_row=self.rules.window_steps * self.rules.rank_samples
+        )
+        self._reader = WindowReader(source, pricing, omissions)
+        self.failures = FailureList()
         self.dataset = dataset
         self.steps_per_epoch = steps_per_epoch
         self.agree_timeout_s = agree_timeout_s
@@ -219,6 +235,7 @@ class StreamLoader(ResumableStream):
         with closing(self._windows(engine)) as windows:
             for window in windows:
                 self._stats = engine.stats
+                self.failures.add(window.failures)
                 state.enter(window.start)
                 while window.steps:
                     step = window.steps.popleft()
@@ -227,7 +244,7 @@ class StreamLoader(ResumableStream):
                         if not state.advance(facts, is_last=is_last and facts.is_last):
                             continue
                         self.facts = facts
-                        yield facts, self._collated(samples)
+                        yield facts, self._collated(facts, samples)
                     num_steps = facts.step + 1
                     del step, samples
                     if num_steps == self.steps_per_epoch:
@@ -249,6 +266,9 @@ class StreamLoader(ResumableStream):
         if not window.is_last:
             engine.read_ahead()
 
-    def _collated(self, samples: SampleList) -> Any:
+    def _collated(self, facts: MicrobatchFacts, samples: SampleList) -> Any:
         wants_facts = getattr(self.collate_fn, "wants_facts", False)
-        return self.collate_fn(samples if wants_facts else list(samples))
+        try:
+            return self.collate_fn(samples if wants_facts else list(samples))
+        except Exception as error:
+            raise read_error("collate_fn failed at", facts.sample_ids, facts, error) from error

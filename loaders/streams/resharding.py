@@ -61,7 +61,7 @@ def reshard(
     next_step = max(state["next_step"] for state in by_rank)
     window_start = {
         "position": {
-            "number": 0, "skip": 0, "skipped": [],
+            "number": 0, "skip": 0, "skipped": [], "until": 0, "failed": [],
             "place": place_in_parts(mine, num_parts, excluded),
         },
         "quota": quota, "first_step": next_step, "spare": None,

@@ -17,7 +17,7 @@ from balancer.errors import BalancerError, SampleError
 from balancer.planner import Illegal
 from balancer.samples import SampleTable
 from balancer.sizing.columns import GrowingColumns
-from balancer.sizing.sample_size import size_of
+from balancer.sizing.sample_size import SampleSize, size_of
 from balancer.step_planner import Oversize, oversize_ids
 from balancer.topology import Topology
 
@@ -44,7 +44,8 @@ class RowPricing:
     Example:
         >>> pricing = RowPricing.of(lambda text: {"text_tokens": len(text)},
         ...                         lambda table: table.text_tokens, Topology(dp_size=1))
-        >>> rows, kept = pricing.price(["ab", "c"], ids=[10, 12])
+        >>> sizes = [pricing.size(text) for text in ("ab", "c")]
+        >>> rows, kept = pricing.price(sizes, ids=[10, 12])
         >>> rows[:, :2].tolist(), pricing.costs(rows).total.tolist()
         ([[10, 2], [12, 1]], [2.0, 1.0])
     """
@@ -79,20 +80,24 @@ class RowPricing:
         """Numbers in a row."""
         return 1 + len(_AMOUNTS) + len(self.modules)
 
+    def size(self, sample: Any) -> SampleSize:
+        """Size of a sample; raises what `size_fn` raises."""
+        return size_of(self.size_fn(sample))
+
     def price(
-        self, samples: Sequence[Any], *, ids: Sequence[int]
+        self, sizes: Sequence[SampleSize], *, ids: Sequence[int]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Rows of the samples, and which of them are to be delivered.
+        """Rows of the samples of these sizes, and which of them are to be delivered.
 
         Raises:
-            SampleError: A size or a cost is impossible, or `size_fn` raised; names the id.
+            SampleError: A size or a cost is impossible; names the id.
             CapacityError: A sample is over a limit and `oversize` is `"error"`.
         """
         columns = GrowingColumns()
-        for sample, sample_id in zip(samples, ids, strict=True):
-            self._append_size(columns, sample, sample_id)
-        kept = np.ones(len(samples), np.bool_)
+        kept = np.ones(len(sizes), np.bool_)
         try:
+            for size in sizes:
+                columns.append(size)
             costs = evaluate_costs(self.cost_model, columns.table())
             if self.illegal == "error":
                 costs.check_legal()
@@ -104,21 +109,12 @@ class RowPricing:
             raise _renamed(error, ids) from error
         if self.oversize == "drop":
             kept[over] = False
-        rows = np.empty((len(samples), self.width), np.int64)
+        rows = np.empty((len(sizes), self.width), np.int64)
         rows[:, 0] = ids
         for place, name in enumerate(_AMOUNTS, 1):
             rows[:, place] = getattr(costs, name)
         rows[:, 1 + len(_AMOUNTS) :] = np.ascontiguousarray(costs.values).view(np.int64)
         return rows, kept
-
-    def _append_size(self, columns: GrowingColumns, sample: Any, sample_id: int) -> None:
-        try:
-            columns.append(size_of(self.size_fn(sample)))
-        except Exception as error:
-            raise SampleError(
-                f"size_fn failed on sample {sample_id} ({type(error).__name__}: {error})",
-                sample_ids=[sample_id],
-            ) from error
 
     def costs(self, rows: NDArray[np.int64]) -> Costs:
         """Costs from rows, bit for bit those that were written."""

@@ -8,7 +8,9 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from torch.utils.data._utils import worker as torch_worker
 
+from balancer.errors import SampleError
 from balancer.topology import check_count
+from loaders.sample_errors import SampleReadError, shown
 from loaders.streams.shards import ShardedStream
 from loaders.streams.turns import EndOfPart, Turns
 
@@ -103,7 +105,16 @@ class ShardedSource(Iterator[tuple[int, Any]]):
 
     def __next__(self) -> tuple[int, Any]:
         while self._reader is not None:
-            worker, (sample_id, sample) = next(self._reader)
+            try:
+                worker, (sample_id, sample) = next(self._reader)
+            except StopIteration:
+                raise
+            except Exception as error:
+                told = str(error) if isinstance(error, SampleError) else shown(error)
+                raise SampleReadError(
+                    f"rank {self.dp_rank} of {self.dp_size}: {told}",
+                    sample_ids=getattr(error, "sample_ids", ()),
+                ) from error
             index, shard = divmod(sample_id, self.num_shards)
             pending = self._pending[worker]
             while pending[0][0] != shard:
@@ -121,6 +132,10 @@ class ShardedSource(Iterator[tuple[int, Any]]):
             "excluded": sorted(self._excluded),
             "turn": 0 if self._reader is None else self._reader.turn,
         }
+
+    def where(self, sample_id: int) -> str:
+        """Shard and place in it of a sample, for messages."""
+        return f"{self.dataset.where(sample_id)}, rank {self.dp_rank} of {self.dp_size}"
 
     def any_samples(self) -> Iterator[tuple[int, Any]]:
         """Samples of all ranks, for a rank without one of its own."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import sha256
-from itertools import islice
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from balancer.errors import ArgumentError
 from balancer.topology import check_count
+from loaders.streams.failing import DEAD_ITERATOR, stream_error
 
 __all__ = ["ShardedStream"]
 
@@ -89,10 +90,30 @@ class ShardedStream(IterableDataset[Any]):
         return [int(shard) for shard in generator.permutation(self.num_shards)]
 
     def samples(self, shard: int, start: int = 0) -> Iterator[tuple[int, Any]]:
-        """Ids and samples of a shard by its number, from its sample `start` on."""
-        items = iter(self.read(self.shards[shard]))
-        for index, sample in enumerate(islice(items, start, None), start):
-            yield index * self.num_shards + shard, sample
+        """Ids and samples of a shard by its number, from its sample `start` on.
+
+        Raises:
+            SampleReadError: The shard cannot be read on; names it and the sample.
+        """
+        items: Iterator[Any] | None = None
+        for index in count():
+            sample_id = index * self.num_shards + shard
+            try:
+                items = iter(self.read(self.shards[shard])) if items is None else items
+                sample = next(items)
+            except StopIteration:
+                return
+            except Exception as error:
+                raise stream_error(
+                    "reading failed at", sample_id, self.where(sample_id), error, cure=DEAD_ITERATOR
+                ) from error
+            if index >= start:
+                yield sample_id, sample
+
+    def where(self, sample_id: int) -> str:
+        """Shard and place in it of a sample, for messages."""
+        index, shard = divmod(sample_id, self.num_shards)
+        return f"number {index} of shard {self.shards[shard]!r}"
 
     def __iter__(self) -> Iterator[Any]:
         """All samples, shard after shard; in a worker of torch those of every n-th shard."""

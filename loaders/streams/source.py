@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from balancer.errors import StateError
 from balancer.topology import check_count
+from loaders.streams.failing import DEAD_ITERATOR, stream_error
 from loaders.streams.turns import EndOfPart, Turns
 
 __all__ = ["StreamSource"]
@@ -124,9 +125,22 @@ class StreamSource(Iterator[tuple[int, Any]]):
     def __next__(self) -> tuple[int, Any]:
         if self._reader is None:
             raise StopIteration
-        sample = next(self._reader)
+        sample_id = self._number * self.dp_size + self.dp_rank
+        try:
+            sample = next(self._reader)
+        except StopIteration:
+            raise
+        except Exception as error:
+            raise stream_error(
+                "reading failed at", sample_id, self.where(sample_id), error, cure=DEAD_ITERATOR
+            ) from error
         self._number += 1
-        return (self._number - 1) * self.dp_size + self.dp_rank, sample
+        return sample_id, sample
+
+    def where(self, sample_id: int) -> str:
+        """Which of this rank's samples it is, for messages."""
+        number = sample_id // self.dp_size
+        return f"number {number} of the stream of rank {self.dp_rank} of {self.dp_size}"
 
     def mark(self) -> dict[str, Any]:
         """Where the next sample is, JSON-able where the dataset's own state is."""

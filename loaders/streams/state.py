@@ -14,7 +14,7 @@ from loaders.streams.source import StreamSource
 
 __all__ = ["StreamState"]
 
-_VERSION = 2
+_VERSION = 3
 
 
 class StreamState:

@@ -21,6 +21,7 @@ class StreamStats:
         num_steps: Steps planned so far.
         num_read: Samples read, those left out included.
         left_out: Ids of samples over a limit or illegal, by the policies that drop them.
+        failed: Ids of samples left out because they failed (`on_sample_error`).
         dropped: Ids of samples that filled no step at the end (`tail="drop"`).
         num_repeats: Samples given again on this rank (`tail="pad"`).
         num_fillers: Samples without a loss on this rank.
@@ -32,6 +33,7 @@ class StreamStats:
     num_steps: int = 0
     num_read: int = 0
     left_out: list[int] = field(default_factory=list)
+    failed: list[int] = field(default_factory=list)
     dropped: list[int] = field(default_factory=list)
     num_repeats: int = 0
     num_fillers: int = 0

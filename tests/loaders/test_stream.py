@@ -273,7 +273,7 @@ def test_an_epoch_without_a_step_is_an_error():
 
 
 def test_a_sample_at_fault_is_named_by_its_id():
-    with pytest.raises(SampleError, match=r"size_fn failed on sample 0 \(KeyError"):
+    with pytest.raises(SampleError, match=r"size_fn failed on sample 0 .*KeyError"):
         list(stream_loader(TextStream(lengths(8)), size_fn=lambda sample: sample["nothing"]))
     with pytest.raises(SampleError, match="text_tokens of sample 5 is -1") as raised:
         list(
@@ -295,7 +295,7 @@ def test_a_sample_at_fault_is_named_by_its_id():
         ({"batch_size": 2}, "batch_size is 2, global_batch_size is 4"),
         ({"tail": "pad", "drop_last": True}, "drop_last is True, tail is 'pad'"),
         ({"num_workers": -1}, "num_workers is -1"),
-        ({"on_sample_error": "replace"}, "on_sample_error is no argument of a stream's loader"),
+        ({"on_sample_error": "skip"}, "on_sample_error is 'skip'"),
         ({"steps_per_epoch": 0}, "steps_per_epoch is 0"),
         ({"effort": "much"}, "effort is 'much'"),
         ({"modality_sync": "spread"}, "samples must change ranks; use rebalance"),

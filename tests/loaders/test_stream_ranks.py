@@ -211,7 +211,7 @@ def test_what_fails_on_one_rank_is_raised_on_all(kind, where, tmp_path):
     assert "rank 1 failed" in ranks[0][1]
     assert [name for name, *_ in ranks] == [
         "BalancerError",
-        "OSError" if where == "source" else "BalancerError",
+        "SampleReadError" if where == "source" else "BalancerError",
     ]
     assert [threads for *_, threads in ranks] == [1, 1]
 

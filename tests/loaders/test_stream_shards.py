@@ -13,6 +13,7 @@ from balancer.plan import Flag
 from balancer.topology import Topology
 from loaders.loader import BalancedDataLoader
 from loaders.streams import ShardedStream, StreamLoader
+from loaders.streams.failing import Omissions
 from loaders.streams.reader import WindowReader
 from loaders.streams.resharding import reshard
 from loaders.streams.rows import RowPricing
@@ -115,7 +116,7 @@ class Rank:
         pricing = RowPricing.of(text_size, text_tokens, Topology(dp_size=1))
         stream = shards_of(sizes)
         self.source = ShardedSource(stream, dp_rank=dp_rank, dp_size=dp_size)
-        self.reader = WindowReader(self.source, pricing)
+        self.reader = WindowReader(self.source, pricing, Omissions("raise", most_in_a_row=4))
         self.reader.begin(epoch=0, position=place and place["window_start"]["position"])
 
     def window(self, quota: int, num_read_ahead: int) -> list[int]:

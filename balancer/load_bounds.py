@@ -5,9 +5,12 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from balancer.count_bounds import counted_bound
 from balancer.sorting import stable_order
 
 __all__ = ["capacity_bound", "partition_bound"]
+
+_SEVERAL = "largest samples together"
 
 
 def partition_bound(
@@ -19,8 +22,8 @@ def partition_bound(
     """Least possible largest sum when `weights` are split into `num_parts`, and what binds.
 
     The largest of: the mean, rounded up; the largest weight; and for every j the j + 1 smallest
-    of the j * num_parts + 1 largest weights, since some part must hold j + 1 of those.
-    O(n), and sorting unless the order of the weights is given.
+    of the j * num_parts + 1 largest weights, since some part must hold j + 1 of those; and
+    `counted_bound`, by how many parts must. O(n), and sorting unless the order is given.
 
     With `slow`, int64 `(num_parts,)`, a part's sum counts times its slowness. The j largest then
     take what the j fastest parts need for them together, and where the n largest are no less than
@@ -46,8 +49,9 @@ def partition_bound(
     if j.size:
         together = int((sums[j * num_parts + 1] - sums[j * num_parts - j]).max())
         if together > bound:
-            bound, binds = together, "largest samples together"
-    return bound, binds
+            bound, binds = together, _SEVERAL
+    counted = counted_bound(descending, num_parts, bound)
+    return (counted, _SEVERAL) if counted > bound else (bound, binds)
 
 
 _MOST_ROUNDS = 16
@@ -74,9 +78,6 @@ def _unequal_bound(descending: NDArray[np.int64], slow: NDArray[np.int64]) -> tu
     ]
     bound, binds = max(candidates, key=lambda candidate: candidate[0])
     return _rounded_up(bound), binds
-
-
-_SEVERAL = "largest samples together"
 
 
 def _rounded_up(bound: float) -> int:

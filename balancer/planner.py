@@ -31,7 +31,7 @@ __all__ = ["EpochPlanner", "Illegal", "Tail", "plan_from_assignment", "plan_step
 
 Illegal = Literal["error", "drop"]
 
-_VERSION = 5
+_VERSION = 6
 """Raised whenever the same inputs would give another plan than before."""
 
 _NO_WINDOW: tuple[tuple[int, range], list[Plan]] = ((-1, range(0)), [])

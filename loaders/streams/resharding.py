@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, zip_longest
 from typing import Any
 
+import numpy as np
+
 from balancer.errors import StateError
-from loaders.streams.sharded_source import place_in_parts
+from loaders.streams.shard_place import place_in_shards, shards_left
 
 __all__ = ["reshard"]
 
@@ -16,20 +18,21 @@ def reshard(
     dp_rank: int,
     dp_size: int,
     num_parts: int,
-    num_shards: int,
+    order: Sequence[int],
     quota: int,
 ) -> dict[str, Any]:
     """Where one of `dp_size` ranks begins, so that together they hand out exactly what is left.
 
     Every sample that a rank had read but none had handed out is read again. Shards are shared out
-    by turns, those that ranks were in the middle of first. O(shards + samples of a window).
+    by turns: those that ranks were in the middle of, then the others in the order of the epoch.
+    O(shards of all ranks + samples of a window).
 
     Args:
         states: States of all ranks that saved, in any order, of shards and within one window.
         dp_rank: Rank that begins.
         dp_size: Ranks that begin.
         num_parts: Workers of the rank.
-        num_shards: Shards of the stream.
+        order: Shards in the order of the epoch that the states are of.
         quota: Samples that each rank reads for a window.
 
     Returns:
@@ -47,11 +50,19 @@ def reshard(
     given = set(chain.from_iterable(state["handed_out"] for state in by_rank))
     for position in positions:
         given.update(position["skipped"], position["place"]["excluded"])
-    parts = [part for position in positions for part in position["place"]["parts"]]
+    parts = [
+        part
+        for rank, position in enumerate(positions)
+        for part in shards_left(position["place"], order, dp_rank=rank, dp_size=len(positions))
+    ]
+    num_shards = len(order)
     in_turn = chain.from_iterable(zip_longest(*parts))
     pending = [_past_given(entry, given, num_shards) for entry in in_turn if entry is not None]
-    mine = pending[dp_rank::dp_size]
-    start_of = dict(mine)
+    begun = [entry for entry in pending if entry[1]]
+    unbegun = {shard for shard, index in pending if not index}
+    places = [place for place, shard in enumerate(order) if shard in unbegun]
+    first, rest = begun[dp_rank::dp_size], places[(dp_rank - len(begun)) % dp_size :: dp_size]
+    start_of = dict(first) | dict.fromkeys((order[place] for place in rest), 0)
     index_and_shard = [divmod(sample_id, num_shards) for sample_id in given]
     excluded = [
         index * num_shards + shard
@@ -62,7 +73,10 @@ def reshard(
     window_start = {
         "position": {
             "number": 0, "skip": 0, "skipped": [], "until": 0, "failed": [],
-            "place": place_in_parts(mine, num_parts, excluded),
+            "place": place_in_shards(
+                num_parts=num_parts, first=first, rest=np.isin(np.arange(num_shards), rest),
+                excluded=excluded,
+            ),
         },
         "quota": quota, "first_step": next_step, "spare": None,
     }  # fmt: skip

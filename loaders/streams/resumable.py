@@ -40,8 +40,10 @@ class ResumableStream(HandsOut):
         """State after the microbatch handed out last: JSON-able where the dataset's own is.
 
         It says where this rank's window begins and what of it was handed out; to resume, the
-        window is read again. Every rank saves its own. Of a `ShardedStream` it has two numbers for
-        each shard that is left to the rank, and one for each sample of the window handed out.
+        window is read again. Every rank saves its own. Of a `ShardedStream` it has two numbers a
+        worker, however many shards are left, and one for each sample of the window handed out;
+        once resumed by other ranks, two for each shard that one was in the middle of and at most
+        a bit for each of the others.
         """
         return self._state.state_dict()
 

@@ -11,36 +11,18 @@ from torch.utils.data._utils import worker as torch_worker
 from balancer.errors import SampleError
 from balancer.topology import check_count
 from loaders.sample_errors import SampleReadError, shown
+from loaders.streams.shard_place import place_in_shards, shards_left
 from loaders.streams.shards import ShardedStream
 from loaders.streams.turns import EndOfPart, Turns
 
-__all__ = ["ShardedSource", "place_in_parts"]
-
-
-def place_in_parts(
-    pending: Sequence[Sequence[int]], num_parts: int, excluded: Iterable[int] = ()
-) -> dict[str, Any]:
-    """Place at which a source has these shards before it, shared out to its workers.
-
-    Args:
-        pending: Shards in the order of reading, each with the index of the sample to go on with.
-        num_parts: Workers.
-        excluded: Ids of samples of these shards that are not to be given.
-
-    Example:
-        >>> place_in_parts([[3, 7], [4, 0], [5, 0]], 2)
-        {'parts': [[[3, 7], [5, 0]], [[4, 0]]], 'excluded': [], 'turn': 0}
-    """
-    shards = [list(entry) for entry in pending]
-    parts = [shards[part::num_parts] for part in range(num_parts)]
-    return {"parts": parts, "excluded": sorted(excluded), "turn": 0}
+__all__ = ["ShardedSource"]
 
 
 class ShardedSource(Iterator[tuple[int, Any]]):
     """Iterator over ids and samples of one rank; same interface as `StreamSource`.
 
-    A place lists for each worker the shards before it, with the index in each to go on with, and
-    samples of them that were given already.
+    A place says how many of its shards each worker has read, and where in the next one it is, as
+    `shard_place` describes.
 
     Args:
         dataset: The stream.
@@ -54,8 +36,8 @@ class ShardedSource(Iterator[tuple[int, Any]]):
         >>> stream = ShardedStream(["ab", "c", "d"], list)
         >>> source = ShardedSource(stream, dp_rank=0, dp_size=2)
         >>> source.begin(epoch=0)
-        >>> next(source), source.mark()["parts"]
-        ((0, 'a'), [[[0, 1], [2, 0]]])
+        >>> next(source), source.mark()["at"]
+        ((0, 'a'), [[0, 1]])
         >>> list(source)
         [(3, 'b'), (2, 'd')]
     """
@@ -78,7 +60,9 @@ class ShardedSource(Iterator[tuple[int, Any]]):
         self.persistent_workers = persistent_workers
         self.num_shards = dataset.num_shards
         self.fingerprint: str | None = dataset.fingerprint
+        self._place = place_in_shards(num_parts=self.num_parts)
         self._pending: list[deque[list[int]]] = []
+        self._num_shards_read: list[int] = []
         self._excluded: set[int] = set()
         self._reader: Turns | _InProcess | None = None
         self._part: _WorkerShards | None = None
@@ -93,14 +77,17 @@ class ShardedSource(Iterator[tuple[int, Any]]):
         """Start an epoch, at `place` or at its beginning."""
         self.end()
         if place is None:
-            mine = self.dataset.order(epoch)[self.dp_rank :: self.dp_size]
-            place = place_in_parts([(shard, 0) for shard in mine], self.num_parts)
-        self._pending = [deque(list(entry) for entry in part) for part in place["parts"]]
+            place = place_in_shards(num_parts=self.num_parts)
+        order = self.dataset.order(epoch)
+        parts = shards_left(place, order, dp_rank=self.dp_rank, dp_size=self.dp_size)
+        self._place = dict(place)
+        self._num_shards_read = [num_read for num_read, _ in place["at"]]
+        self._pending = [deque(list(entry) for entry in part) for part in parts]
         self._excluded = set(place["excluded"])
         if self._part is None:
-            self._reader = _InProcess(_items(self.dataset, place["parts"][0]))
+            self._reader = _InProcess(_items(self.dataset, parts[0]))
         else:
-            self._part.assign(place["parts"])
+            self._part.assign(parts)
             self._reader = Turns(iter(self._loader), self.num_parts, place["turn"])
 
     def __next__(self) -> tuple[int, Any]:
@@ -119,6 +106,7 @@ class ShardedSource(Iterator[tuple[int, Any]]):
             pending = self._pending[worker]
             while pending[0][0] != shard:
                 pending.popleft()
+                self._num_shards_read[worker] += 1
             pending[0][1] = index + 1
             if sample_id not in self._excluded:
                 return sample_id, sample
@@ -126,12 +114,20 @@ class ShardedSource(Iterator[tuple[int, Any]]):
         raise StopIteration
 
     def mark(self) -> dict[str, Any]:
-        """Where the next sample is, JSON-able; O(shards that are left)."""
+        """Where the next sample is, JSON-able; O(workers), and what another run had begun."""
+        if not self._pending:
+            return self._place
+        counts = zip(self._num_shards_read, self._pending, strict=True)
         return {
-            "parts": [[list(entry) for entry in part] for part in self._pending],
+            **self._place,
+            "at": [[num_read, left[0][1] if left else 0] for num_read, left in counts],
             "excluded": sorted(self._excluded),
             "turn": 0 if self._reader is None else self._reader.turn,
         }
+
+    def order(self, epoch: int) -> list[int]:
+        """Numbers of the shards of all ranks, in the order of an epoch."""
+        return self.dataset.order(epoch)
 
     def where(self, sample_id: int) -> str:
         """Shard and place in it of a sample, for messages."""

@@ -74,9 +74,11 @@ class ShardedStream(IterableDataset[Any]):
 
     @property
     def fingerprint(self) -> str:
-        """Number of the shards and a digest of their names, as far as these are text or numbers."""
+        """Number of the shards, a digest of their names where these are text, and the order."""
         names = [str(shard) for shard in self.shards if isinstance(shard, str | int | Path)]
-        return f"{self.num_shards} shards, {sha256(repr(names).encode()).hexdigest()[:16]}"
+        digest = sha256(repr(names).encode()).hexdigest()[:16]
+        how = f"shuffled by seed {self.seed}" if self.shuffle else "in the order given"
+        return f"{self.num_shards} shards, {digest}, {how}"
 
     def set_epoch(self, epoch: int) -> None:
         """Let a plain iteration follow the order of `epoch`."""

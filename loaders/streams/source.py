@@ -1,23 +1,17 @@
-"""StreamSource: the samples of an iterable in a fixed order, whatever the number of workers.
-
-torch lets every worker process iterate over its own copy of the dataset. Where the dataset does not
-take its worker's part by itself, each sample then comes once a worker. And a worker that has ended
-is passed over from some moment on, so that the order depends on timing. Here a dataset that never
-asks for the number of workers is split by turns, and workers that have ended still take their turn.
-"""
+"""StreamSource: the samples of an iterable in a fixed order, whatever the number of workers."""
 
 import copy
-from collections.abc import Callable, Generator, Iterator, Mapping
-from itertools import chain, islice
+from collections.abc import Generator, Iterator, Mapping
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader
 
 from balancer.errors import StateError
 from balancer.topology import check_count
 from loaders.streams.failing import DEAD_ITERATOR, stream_error
 from loaders.streams.turns import EndOfPart, Turns
+from loaders.streams.worker_part import WorkerPart, part_loader
 
 __all__ = ["StreamSource"]
 
@@ -77,10 +71,10 @@ class StreamSource(Iterator[tuple[int, Any]]):
         self._initial: Any = None
         self._number = 0
         self._reader: _InProcess | _InWorkers | None = None
-        self._part: _WorkerPart | None = None
+        self._part: WorkerPart | None = None
         if num_workers:
-            self._part = _WorkerPart(dataset, num_workers)
-            self._loader = _torch_loader(
+            self._part = WorkerPart(dataset, num_workers)
+            self._loader = part_loader(
                 self._part, num_workers, persistent_workers, dict(options or {})
             )
 
@@ -136,6 +130,10 @@ class StreamSource(Iterator[tuple[int, Any]]):
             ) from error
         self._number += 1
         return sample_id, sample
+
+    def order(self, epoch: int) -> list[int]:
+        """None: it has no shards."""
+        return []
 
     def where(self, sample_id: int) -> str:
         """Which of this rank's samples it is, for messages."""
@@ -193,7 +191,7 @@ class _InWorkers(Iterator[Any]):
     def __init__(
         self,
         loader: "DataLoader[Any]",
-        part: "_WorkerPart",
+        part: "WorkerPart",
         epoch: int,
         place: Mapping[str, Any] | None,
     ) -> None:
@@ -221,78 +219,3 @@ class _InWorkers(Iterator[Any]):
 
     def end(self, *, stop_workers: bool) -> None:
         self._turns.end(stop_workers=stop_workers)
-
-
-class _WorkerPart(IterableDataset[Any]):
-    """The part of the stream that one worker reads, without end."""
-
-    def __init__(self, dataset: Any, num_workers: int) -> None:
-        self.dataset = dataset
-        self.num_workers = num_workers
-        # Epoch, then what each worker leaves out; shared, as processes may outlive the epoch.
-        self.begin = torch.zeros(1 + num_workers, dtype=torch.int64)
-        self.begin.share_memory_()  # type: ignore[no-untyped-call]
-        self.asked: list[str] = []
-        self.worker = 0
-
-    def __iter__(self) -> Iterator[Any]:
-        epoch, skip = int(self.begin[0]), int(self.begin[1 + self.worker])
-        if callable(getattr(self.dataset, "set_epoch", None)):
-            self.dataset.set_epoch(epoch)
-        return self._samples(skip)
-
-    def _samples(self, skip: int) -> Iterator[Any]:
-        items = iter(self.dataset)
-        samples = chain(list(islice(items, 1)), items)  # by its first sample it will have asked
-        if not self.asked:
-            samples = islice(samples, self.worker, None, self.num_workers)  # type: ignore[assignment]
-        yield from islice(samples, skip, None)
-        while True:
-            yield EndOfPart()
-
-
-class _WatchedStart:
-    """Notes whether the dataset, or the user's `worker_init_fn`, asks for the number of workers.
-
-    Nothing can take its worker's part without that number; the worker's id alone serves to seed.
-    """
-
-    def __init__(self, worker_init_fn: Callable[[int], None] | None) -> None:
-        self.worker_init_fn = worker_init_fn
-
-    def __call__(self, worker: int) -> None:
-        info: Any = get_worker_info()
-        part, asked = info.dataset, info.dataset.asked
-        part.worker = worker
-
-        class Watched(type(info)):  # type: ignore[misc]
-            __slots__ = ()
-
-            def __getattribute__(self, name: str) -> Any:
-                if name == "num_workers":
-                    asked.append(name)
-                return object.__getattribute__(self, name)
-
-        object.__setattr__(info, "__class__", Watched)
-        object.__setattr__(info, "dataset", part.dataset)  # as users of torch expect it
-        if self.worker_init_fn is not None:
-            self.worker_init_fn(worker)
-
-
-def _torch_loader(
-    part: _WorkerPart, num_workers: int, persistent_workers: bool, options: dict[str, Any]
-) -> "DataLoader[Any]":
-    start = _WatchedStart(options.pop("worker_init_fn", None))
-    return DataLoader(
-        part,
-        batch_size=None,
-        num_workers=num_workers,
-        collate_fn=_as_it_is,
-        worker_init_fn=start,
-        persistent_workers=persistent_workers,
-        **options,
-    )
-
-
-def _as_it_is(sample: Any) -> Any:
-    return sample

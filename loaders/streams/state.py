@@ -137,7 +137,7 @@ class StreamState:
             self._check_shards(states[0]["settings"])
             self._next = reshard(
                 states, dp_rank=self._source.dp_rank, dp_size=self._source.dp_size,
-                num_parts=self._num_parts, num_shards=self._source.num_shards,
+                num_parts=self._num_parts, order=self._source.order(states[0]["epoch"]),
                 quota=self._quota,
             )  # fmt: skip
         else:

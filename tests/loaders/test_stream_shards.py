@@ -1,7 +1,9 @@
 """Streams in shards: shared out to ranks and workers, resumed under other numbers of both."""
 
 import json
+import random
 from collections import Counter
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from loaders.streams.failing import Omissions
 from loaders.streams.reader import WindowReader
 from loaders.streams.resharding import reshard
 from loaders.streams.rows import RowPricing
+from loaders.streams.shard_place import shards_left
 from loaders.streams.sharded_source import ShardedSource
 from tests.loaders.planning import text_tokens
 from tests.loaders.streaming import TextStream, ids, lengths, shards_of, stream_loader, text_size
@@ -159,13 +162,71 @@ def test_ranks_that_go_on_read_exactly_what_those_before_them_had_not_handed_out
         places = [
             reshard(
                 data.draw(st.permutations(json.loads(json.dumps(states)))), dp_rank=number,
-                dp_size=new_size, num_parts=1, num_shards=len(sizes), quota=4,
+                dp_size=new_size, num_parts=1, order=range(len(sizes)), quota=4,
             )
             for number in range(new_size)
         ]  # fmt: skip
     for number, place in enumerate(places):
         got += Rank(sizes, number, len(places), place).window(100, 0)
     assert sorted(got) == all_ids(sizes)
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_state_does_not_grow_with_the_shards_that_are_left(shuffle):
+    """10,000 shards a rank, read to unlike depths, by 3, 2, 4 ranks: under 4 KiB every time."""
+    stream = ShardedStream(range(30_000), lambda shard: [shard], shuffle=shuffle, seed=5)
+    draw = random.Random(1)
+    places: list[Any] = [None] * 3
+    got: list[int] = []
+    for new_size in (2, 4):
+        states = []
+        for rank, place in enumerate(places):
+            source = ShardedSource(stream, dp_rank=rank, dp_size=len(places))
+            source.begin(epoch=2, place=place and place["window_start"]["position"]["place"])
+            got += [sample_id for sample_id, _ in islice(source, draw.randint(0, 3000))]
+            position = {"number": 0, "skip": 0, "skipped": [], "place": source.mark()}
+            assert len(json.dumps(position)) < 1024
+            states.append(
+                {
+                    "settings": {"dp_rank": rank, "dp_size": len(places)}, "epoch": 2,
+                    "window_start": {"position": position, "first_step": 0}, "next_step": 1,
+                    "handed_out": [],
+                }
+            )  # fmt: skip
+        places = [
+            reshard(
+                states, dp_rank=rank, dp_size=new_size, num_parts=1, order=stream.order(2), quota=4
+            )
+            for rank in range(new_size)
+        ]
+    for rank, place in enumerate(places):
+        at = place["window_start"]["position"]["place"]
+        for part in shards_left(at, stream.order(2), dp_rank=rank, dp_size=4):
+            got += [shard for shard, index in part if index == 0]
+    assert sorted(got) == list(range(30_000))
+
+
+def test_a_whole_state_of_10000_shards_is_short_also_where_it_was_resumed_under_other_settings():
+    def loader(**options: Any) -> StreamLoader:
+        return stream_loader(shards_of([1, 2] * 5000, shuffle=True), **options)
+
+    state: Any = None
+    for size in (4, 6, 8):
+        part = loader(global_batch_size=size)
+        if state is not None:
+            part.load_state_dict([state])
+        list(islice(part, 5))
+        state = part.state_dict()
+        assert len(json.dumps({**state, "handed_out": []})) < 4096
+
+
+def test_other_orders_of_shards_are_refused():
+    """What is left follows from the order, so that a state of another one would lose samples."""
+    loader = stream_loader(shards_of(SIZES, shuffle=True, seed=1))
+    next(iter(loader))
+    for options in ({}, {"shuffle": True, "seed": 2}):
+        with pytest.raises(StateError, match="shuffled by seed 1, dataset has"):
+            stream_loader(shards_of(SIZES, **options)).load_state_dict([loader.state_dict()])
 
 
 def test_what_cannot_be_resumed_is_refused_with_what_to_give():

@@ -46,6 +46,8 @@ def stream_options(dataset: Any, options: Mapping[str, Any]) -> dict[str, Any]:
             "sample"
         )
     taken = {name: value for name, value in options.items() if name not in _MAP_STYLE}
+    if taken.get("group_ids", ()) is None:
+        del taken["group_ids"]
     for name in _MAP_STYLE:
         value = options.get(name)
         if value not in (None, False) and (name, value) != ("in_order", True):
@@ -86,6 +88,12 @@ def check_stream(
     Raises:
         ArgumentError: Naming the argument.
     """
+    if "group_ids" in options:
+        raise ArgumentError(
+            f"group_ids is a {type(options['group_ids']).__name__}, but the samples of a stream "
+            "have no ids before they are read; give a map-style dataset to keep samples together, "
+            "or let the stream yield each group as one sample"
+        )
     unknown = sorted(set(options) - set(_READING))
     if unknown:
         raise ArgumentError(

@@ -8,6 +8,7 @@ from collections import Counter
 from itertools import count
 from typing import Any
 
+import numpy as np
 import pytest
 
 from balancer.errors import ArgumentError, CapacityError, PlanError, SampleError, StateError
@@ -298,6 +299,7 @@ def test_a_sample_at_fault_is_named_by_its_id():
         ({"on_sample_error": "skip"}, "on_sample_error is 'skip'"),
         ({"steps_per_epoch": 0}, "steps_per_epoch is 0"),
         ({"effort": "much"}, "effort is 'much'"),
+        ({"group_ids": [0, 0, 1]}, r"group_ids is a list.*map-style dataset"),
         ({"modality_sync": "spread"}, "samples must change ranks; use rebalance"),
     ],
 )
@@ -332,6 +334,14 @@ def test_the_drop_in_makes_a_stream_loader_of_an_iterable_dataset():
             BalancedDataLoader(
                 dataset, size_fn=text_size, window_size=8, **options, **{name: value}
             )
+    with pytest.raises(ArgumentError, match=r"group_ids is a ndarray.*give a map-style dataset"):
+        BalancedDataLoader(
+            dataset, size_fn=text_size, window_size=8, group_ids=np.zeros(20), **options
+        )
+    loader = BalancedDataLoader(
+        dataset, size_fn=text_size, window_size=8, group_ids=None, collate_fn=ids_of, **options
+    )
+    assert len(list(loader)) == 5
 
 
 @pytest.mark.parametrize("make", [stream_loader, rebalanced])

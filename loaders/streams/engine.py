@@ -190,7 +190,7 @@ class StreamEngine:
 
     def _new_failures(self, epoch: int, first_step: int) -> list[SampleFailure]:
         """Samples left out that the statistics do not have yet."""
-        new = self.reader.omissions.failed[len(self.stats.failed) :]
+        new = self.reader.omissions.take_new()
         self.stats.failed += [each.sample_id for each in new]
         return [
             SampleFailure(

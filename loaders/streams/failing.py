@@ -43,22 +43,20 @@ class Omissions:
             the next one of the stream takes the place of one that fails.
         most_in_a_row: So many that fail one after another are an error: a stream without end
             would otherwise be read for ever.
-
-    Attributes:
-        failed: Samples left out in this epoch.
     """
 
     def __init__(self, policy: OnSampleError, *, most_in_a_row: int) -> None:
         self.policy = policy
         self.most_in_a_row = most_in_a_row
-        self.failed: list[FailedSample] = []
+        self._of_window: list[FailedSample] = []
+        self._new: list[FailedSample] = []
         self._in_a_row = 0
         self._before: dict[int, str] = {}
         self._known_until = 0
 
     def begin(self, *, known_until: int = 0, failed: Sequence[Sequence[Any]] = ()) -> None:
         """Begin an epoch; of samples below `known_until` exactly the `failed` ones had failed."""
-        self.failed = []
+        self._of_window, self._new = [], []
         self._in_a_row = 0
         self._known_until = known_until
         self._before = {int(number): str(error) for number, error in failed}
@@ -86,6 +84,7 @@ class Omissions:
             raise stream_error(
                 "size_fn failed on a sample that it had not failed on before the state was saved, "
                 "so that the window begun then cannot be planned again,", sample_id, where, error,
+                cure="; make it readable again, or resume from the state of another window",
             ) from error  # fmt: skip
         self._in_a_row += 1
         if self._in_a_row >= self.most_in_a_row:
@@ -96,11 +95,19 @@ class Omissions:
         self._keep(number, sample_id, shown(error))
 
     def _keep(self, number: int, sample_id: int, error: str) -> None:
-        self.failed.append(FailedSample(number=number, sample_id=sample_id, error=error))
+        failed = FailedSample(number=number, sample_id=sample_id, error=error)
+        self._of_window.append(failed)
+        self._new.append(failed)
+
+    def take_new(self) -> list[FailedSample]:
+        """Those left out since the last call."""
+        new, self._new = self._new, []
+        return new
 
     def since(self, number: int) -> list[list[Any]]:
-        """Numbers and errors of those left out from a number on, JSON-able."""
-        return [[each.number, each.error] for each in self.failed if each.number >= number]
+        """Numbers and errors of those left out from a number on, JSON-able; forgets the others."""
+        self._of_window = [each for each in self._of_window if each.number >= number]
+        return [[each.number, each.error] for each in self._of_window]
 
 
 def stream_error(

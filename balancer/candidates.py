@@ -17,6 +17,7 @@ from balancer.kernels.slots import place_in_slots
 from balancer.kernels.steptime import line_loads, step_value
 from balancer.kernels.two_tier import place_in_two_tiers
 from balancer.pipeline_value import pipeline_value
+from balancer.pooled_slots import pooled
 from balancer.problem import StepProblem
 from balancer.refinement import refined
 from balancer.roomier_limits import roomier_limits
@@ -45,7 +46,6 @@ none leaves gaps."""
 
 _LARGE = 2**22
 """Samples times ranks from which on comparing all of them takes tens of milliseconds."""
-
 
 _FEW_PLACEMENTS = 2**17
 """Up to so many placements the best is sought among all, in a few milliseconds at most."""
@@ -198,6 +198,8 @@ def best_placement(
     if best is not None and best.value > goal:
         value = refined(problem, topology, best.cells, num_slots, goal, cover)
         best = Candidate(best.name, best.cells, value)
+        if cover is None and (found := pooled(problem, topology, num_slots, bound, value)):
+            best = Candidate("pooled slots", *found)
     return best
 
 

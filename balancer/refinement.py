@@ -78,6 +78,20 @@ def refined(
     return value
 
 
+def local_search(
+    problem: StepProblem, topology: Topology, cells: NDArray[np.int64], num_slots: int, goal: int
+) -> int:
+    """Quantised step time of a placement after moves and swaps alone, in place."""
+    return int(
+        refine(
+            cells, problem.costs, problem.num_modules, problem.amounts, problem.caps,
+            problem.padded, topology.dp_size, num_slots,
+            1 if topology.barrier == "step" else num_slots, goal, problem.budget.exchanges,
+            problem.kernel_ranks(problem.num_modules), None,
+        )
+    )  # fmt: skip
+
+
 def _levelled(
     problem: StepProblem,
     topology: Topology,

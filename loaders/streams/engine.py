@@ -171,7 +171,8 @@ class StreamEngine:
             reader.held.popleft()
         if is_last:
             self.stats.dropped += gathered.ids[left].tolist()
-            note_dropped(self.stats, self.link.dp_rank, epoch=epoch)
+            if self.rules.tail == "drop":
+                note_dropped(self.stats, self.link.dp_rank, epoch=epoch)
             reader.held.clear()
         samples = self._samples(gathered, plan.steps, mine)
         steps = deque(self._step(step, gathered, samples) for step in plan.steps)

@@ -22,7 +22,8 @@ class StreamStats:
         num_read: Samples read, those left out included.
         left_out: Ids of samples over a limit or illegal, by the policies that drop them.
         failed: Ids of samples left out because they failed (`on_sample_error`).
-        dropped: Ids of samples that filled no step at the end (`tail="drop"`).
+        dropped: Ids of samples that filled no step at the end (`tail="drop"`); not those that were
+            never read, as another rank's stream had ended.
         num_repeats: Samples given again on this rank (`tail="pad"`).
         num_fillers: Samples without a loss on this rank.
         samples_sent: Samples that went to other ranks.
@@ -79,8 +80,10 @@ def note_ends(
 
 def note_dropped(stats: StreamStats, dp_rank: int, *, epoch: int) -> None:
     """Say how many samples of this rank an epoch that has ended leaves out at its tail."""
-    if stats.dropped:
+    ended = dp_rank in stats.ended
+    if stats.dropped or not ended:
         _log.warning(
-            'epoch %d: rank %d drops %d samples that fill no step (tail="drop"); stats().dropped '
+            'epoch %d: rank %d drops %d samples that fill no step (tail="drop")%s; stats().dropped '
             "lists them until the next epoch begins", epoch, dp_rank, len(stats.dropped),
+            "" if ended else ", and leaves what follows in its stream unread",
         )  # fmt: skip

@@ -66,7 +66,7 @@ def test_each_epoch_logs_once_what_its_tail_drops_a_resumed_one_too(caplog):
     resumed = stream_loader(TextStream(lengths(11)))
     resumed.load_state_dict(first.state_dict())
     list(resumed)
-    assert [record.args for record in caplog.records] == [(0, 0, 3)]
+    assert [record.args for record in caplog.records] == [(0, 0, 3, "")]
     assert resumed.stats().dropped == [8, 9, 10]
     list(stream_loader(TextStream(lengths(12))))
     assert len(caplog.records) == 1

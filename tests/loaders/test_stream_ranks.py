@@ -136,9 +136,18 @@ def test_the_rank_that_ran_out_is_named(kind, tmp_path):
         list(MAKERS[kind](own_stream(rank, 10 - 3 * rank)))
         return messages
 
-    for messages in on_ranks(run, 2, tmp_path):
-        [message] = messages
-        assert message.startswith("the stream of rank 1 ended after 7 samples")
+    ranks = on_ranks(run, 2, tmp_path)
+    for messages in ranks:
+        assert messages[0].startswith("the stream of rank 1 ended after 7 samples")
+    drops = [messages[1:] for messages in ranks]
+    if kind == "rebalance":  # 17 samples are 4 steps of 4, and one more of rank 0
+        assert [len(messages) for messages in drops] == [1, 0]
+        assert drops[0][0].startswith("epoch 0: rank 0 drops 1 samples that fill no step")
+    else:
+        assert drops[0][0].startswith("epoch 0: rank 0 drops 2 samples")
+        assert "leaves what follows in its stream unread" in drops[0][0]
+        assert drops[1][0].startswith("epoch 0: rank 1 drops 1 samples")
+        assert [len(messages) for messages in drops] == [1, 1]
 
 
 def test_rebalanced_ranks_run_alike_though_their_streams_do_not(tmp_path):

@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from loaders.stages.crew import Crew
-from loaders.stages.failures import OnError, check_result, failure, hung_thread, replacement_of
-from loaders.stages.jobs import Job, MicrobatchJob, SampleJob, argument_of
+from loaders.stages.failures import OnError, failure, hung_thread, replacement_of
+from loaders.stages.jobs import Job, MicrobatchJob, SampleJob
 from loaders.stages.lifetime import close_at_exit
 from loaders.stages.planning import Planning
 from loaders.stages.recorder import Recorder
 from loaders.stages.run import Run
+from loaders.stages.serving import Serving
 from loaders.stages.stage import Stage
 from loaders.stages.statistics import StageStatistics
 from loaders.stages.workers import StartWorker, Worker
@@ -40,6 +41,7 @@ class Engine:
         closed: Whether it was closed.
         workers: Workers wanted in each stage.
         recorder: What is counted.
+        size_of: Bytes of a result.
     """
 
     def __init__(
@@ -52,7 +54,7 @@ class Engine:
         trace: int,
     ) -> None:
         self._stages = tuple(stages)
-        self._size_of = size_of
+        self.size_of = size_of
         self._on_error = on_error
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -184,15 +186,9 @@ class Engine:
     # -- what the workers' threads call ---------------------------------------------------------
 
     def _serve(self, stage: int, number: int, worker: Worker) -> None:
-        """Life of a worker's thread."""
-        try:
-            while (taken := self._take(stage, number)) is not None:
-                self._work(stage, number, worker, *taken)
-                del taken  # do not hold a result while waiting for the next item
-        finally:
-            worker.stop()
+        Serving(self, self._stages[stage], (stage, number), worker).run()
 
-    def _take(self, stage: int, number: int) -> tuple[Run, Job, Any] | None:
+    def take(self, stage: int, number: int) -> tuple[Run, Job] | None:
         """Wait for the next item; `None` when the worker is no longer wanted."""
         meter = self.recorder.meters[stage]
         with self._lock:
@@ -204,7 +200,7 @@ class Engine:
                     self._calls[stage, number] = (time.monotonic(), job)
                     if run.waiting(stage):  # there may be work for another one
                         self._wake[stage].notify()
-                    return run, job, argument_of(self._stages[stage], job)
+                    return run, job
                 began = time.monotonic()
                 self._wake[stage].wait()
                 if run is not None:
@@ -212,30 +208,30 @@ class Engine:
             self._crew.leave(stage, number)  # under the lock: `resize` either keeps or misses it
             return None
 
-    def _work(
-        self, stage: int, number: int, worker: Worker, run: Run, job: Job, argument: Any
-    ) -> None:
-        """Call the stage's function and hand on what it returns, or why it did not."""
-        try:
-            value = worker.call(argument)
-            check_result(self._stages[stage], value)
-            nbytes = int(self._size_of(value))
-        except BaseException as error:
-            self._failed(stage, number, worker, run, job, error)
-            return
+    def take_ahead(self, serving: Serving) -> tuple[Run, Job] | None:
+        """An item to begin behind the one that is running, if there is one."""
         with self._lock:
-            self._returned(stage, number, worker, job)
+            run, running = serving.begun[0]
+            if self._run is not run or self._error or serving.place[1] >= self.workers[0]:
+                return None
+            if (job := run.begin_ahead(running)) is not None:
+                self.recorder.meters[0].begun += 1
+            return None if job is None else (run, job)
+
+    def returned(self, serving: Serving, value: Any, nbytes: int) -> None:
+        """A call has returned."""
+        with self._lock:
+            run, job = self._ended(serving)
             if self._run is run:
                 run.end(job, value, nbytes)
                 self._moved(run, job)
 
-    def _failed(
-        self, stage: int, number: int, worker: Worker, run: Run, job: Job, error: BaseException
-    ) -> None:
+    def failed(self, serving: Serving, error: BaseException) -> None:
         """Take another sample in the place of one that failed, or end the run."""
+        stage, job = self._stages[serving.place[0]], serving.begun[0][1]
         replacement, reason = replacement_of(self._on_error, job, error)
         with self._lock:
-            self._returned(stage, number, worker, job)
+            run = self._ended(serving)[0]
             if self._run is not run or self._error is not None:
                 return
             if replacement is not None and isinstance(job, SampleJob):
@@ -243,16 +239,20 @@ class Engine:
                 run.replace(job, replacement, reason)
                 self._moved(run, job)
                 return
-            self._error = failure(self._stages[stage], job, reason)
+            self._error = failure(stage, job, reason)
             self._error.__cause__ = reason
             self._ready.notify_all()
             self._room.notify_all()
 
-    def _returned(self, stage: int, number: int, worker: Worker, job: Job) -> None:
-        """Book a call that has ended."""
-        began, _ = self._calls.pop((stage, number))
-        self.recorder.returned(stage, number, began, job, worker.restarts)
-        worker.restarts = 0
+    def _ended(self, serving: Serving) -> tuple[Run, Job]:
+        """Book a call that has ended; one that was begun ahead is running now."""
+        began, job = self._calls.pop(serving.place)
+        self.recorder.returned(*serving.place, began, job, serving.worker.restarts)
+        serving.worker.restarts = 0
+        ended = serving.begun.popleft()
+        if serving.begun:
+            self._calls[serving.place] = (time.monotonic(), serving.begun[0][1])
+        return ended
 
     def _moved(self, run: Run, job: Job) -> None:
         """An item has left a stage: wake whoever may now go on."""

@@ -42,14 +42,15 @@ class MicrobatchJob:
         facts: MicrobatchFacts | None,
         sample_ids: Sequence[int],
         latest_begins: Sequence[float],
+        dear: Sequence[bool],
         first_stage: int,
     ) -> None:
         self.number = number
         self.urgency = (float(number), number, 0)
         self.facts = facts
         self.samples = [
-            SampleJob(self, place, sample_id, begin)
-            for place, (sample_id, begin) in enumerate(zip(sample_ids, latest_begins, strict=True))
+            SampleJob(self, place, *of_sample)
+            for place, of_sample in enumerate(zip(sample_ids, latest_begins, dear, strict=True))
         ]
         self.unfinished = len(self.samples)
         self.stage = first_stage
@@ -87,6 +88,7 @@ class SampleJob:
         sample_id: What is read.
         urgency: Sort key of waiting samples, smallest first: the latest begin that `LeastSlack`
             gave, then the plan's order.
+        is_dear: Whether it is expected to take far longer than samples do on average.
         stage: Index of the stage it waits for or is in; the number of stages once finished.
         value: What the last stage made of it.
         held: Bytes of `value`.
@@ -97,6 +99,7 @@ class SampleJob:
     __slots__ = (
         "error",
         "held",
+        "is_dear",
         "microbatch",
         "place",
         "replacements",
@@ -107,12 +110,18 @@ class SampleJob:
     )
 
     def __init__(
-        self, microbatch: MicrobatchJob, place: int, sample_id: int, latest_begin: float
+        self,
+        microbatch: MicrobatchJob,
+        place: int,
+        sample_id: int,
+        latest_begin: float,
+        is_dear: bool,
     ) -> None:
         self.microbatch = microbatch
         self.place = place
         self.sample_id = int(sample_id)
         self.urgency = (latest_begin, microbatch.number, place)
+        self.is_dear = is_dear
         self.stage = 0
         self.value: Any = None
         self.held = 0

@@ -8,12 +8,13 @@ from balancer.errors import ArgumentError
 from loaders.stages.errors import WorkerDied
 from loaders.stages.stage import Stage
 from loaders.stages.transfer import packed
+from loaders.stages.workers import OneCall
 from loaders.worker_start import limit_threads
 
 __all__ = ["RayWorker"]
 
 
-class RayWorker:
+class RayWorker(OneCall):
     """Calls the function in an actor, one call at a time, wherever the cluster has a free CPU.
 
     The engine stays in the training process, so plan, order, bounds and statistics are those of
@@ -39,13 +40,13 @@ class RayWorker:
                 f"kind of stage {stage.name!r} is 'ray', which is not installed; "
                 "pip install 'evenstep[ray]', or use kind='process'"
             ) from None
+        super().__init__()
         self._ray: Any = ray
         if not ray.is_initialized():
             ray.init(include_dashboard=False, log_to_driver=False)
         self._stage = stage
         self._lock = threading.Lock()
         self._stopped = False
-        self.restarts = 0
         self._start()
 
     def call(self, argument: Any) -> Any:

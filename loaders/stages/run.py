@@ -87,7 +87,9 @@ class Run:
         """Take the next microbatch of the plan, with the predicted seconds of its samples."""
         workers = max(self._workers[: self._num_sample_stages])
         begins = self._schedule.latest_begins(seconds, workers=workers)
-        job = MicrobatchJob(self._admitted, facts, sample_ids, begins, self._num_sample_stages)
+        dear = self._schedule.dear(seconds)
+        first_stage = self._num_sample_stages
+        job = MicrobatchJob(self._admitted, facts, sample_ids, begins, dear, first_stage)
         self._admitted += 1
         self.window.append(job)
         for sample in job.samples:
@@ -110,6 +112,22 @@ class Run:
             self._running[stage] += 1
             self._set_aside[job] = self.room.begin(stage)
         return job
+
+    def begin_ahead(self, running: Job) -> Job | None:
+        """A sample for a worker of the first stage that will begin it once `running` has ended.
+
+        None where another worker would do it sooner: behind a dear sample, and where a worker is
+        idle or would soon find nothing; and none until the size of a result is known. Later stages
+        get none ahead: what they are given is large, and sending it would have to wait for the
+        worker too.
+        """
+        num_workers = self._workers[0]
+        few = self._running[0] < num_workers or len(self._waiting[0]) < num_workers
+        is_dear = isinstance(running, SampleJob) and running.is_dear
+        if few or is_dear or not self.room.highest:
+            return None
+        job = self.begin(0)
+        return None if isinstance(job, str) else job
 
     def end(self, job: Job, value: Any, nbytes: int) -> None:
         """A worker returned `value` of so many bytes: hand it to the next stage."""

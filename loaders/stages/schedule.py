@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 __all__ = ["LeastSlack"]
 
+_DEAR = 2.0  # times the mean
+
 
 class LeastSlack:
     """Gives every sample the time at which its work should begin at the latest.
@@ -31,6 +33,8 @@ class LeastSlack:
 
     def __init__(self) -> None:
         self._due = 0.0
+        self._sum = 0.0
+        self._num = 0
 
     def latest_begins(self, seconds: Sequence[float], *, workers: int) -> list[float]:
         """Latest begin of each sample of the next microbatch, in the plan's order.
@@ -41,3 +45,16 @@ class LeastSlack:
         """
         self._due += sum(seconds) / workers
         return [self._due - own for own in seconds]
+
+    def dear(self, seconds: Sequence[float]) -> list[bool]:
+        """Which samples of the next microbatch take more than twice the mean until then.
+
+        What is sent to a process behind such a sample would wait for it, whatever its own slack.
+
+        Example:
+            >>> LeastSlack().dear([1.0, 50.0, 1.0])
+            [False, True, False]
+        """
+        self._sum += sum(seconds)
+        self._num += len(seconds)
+        return [own * self._num > _DEAR * self._sum for own in seconds]

@@ -9,43 +9,77 @@ written once and mapped once more.
 import io
 import os
 import pickle
-from multiprocessing.connection import Connection
+import socket
+import struct
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-__all__ = ["packed", "receive", "send"]
+__all__ = ["packed", "parts_of", "receive", "send", "write"]
+
+Part = bytes | memoryview
+
+_HEADER = struct.Struct("<QQ")  # buffers, bytes of their sizes and of the pickle together
+_MOST_PARTS = 512  # of one write; systems allow 1024
 
 
-def send(connection: "Connection[Any, Any]", value: Any) -> None:
+def send(connection: socket.socket, value: Any) -> None:
     """Write a value; tensors on the CPU, NumPy arrays and bytes-like buffers are not copied.
 
     Raises:
         BrokenPipeError: The other side is gone.
         Exception: The value cannot be pickled; nothing was written.
     """
+    write(connection, parts_of(value))
+
+
+def parts_of(value: Any) -> list[Part]:
+    """What `write` writes for a value; large buffers are where they were.
+
+    Raises:
+        Exception: The value cannot be pickled.
+    """
     buffers: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     _Pickler(stream, protocol=5, buffer_callback=buffers.append).dump(value)
-    parts = [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
-    connection.send_bytes(pickle.dumps([part.nbytes for part in parts]))
-    for part in parts:
-        _write(connection.fileno(), part)
+    raw = [buffer.raw() for buffer in buffers]
+    sizes = struct.pack(f"<{len(raw)}Q", *(part.nbytes for part in raw))
+    header = _HEADER.pack(len(raw), len(sizes) + stream.tell())
+    return [header, sizes, stream.getbuffer(), *raw]
 
 
-def receive(connection: "Connection[Any, Any]") -> Any:
+def write(connection: socket.socket, parts: Sequence[Part]) -> None:
+    """Write parts one after another, with as few calls as there can be.
+
+    Raises:
+        BrokenPipeError: The other side is gone.
+    """
+    rest = [memoryview(part) for part in parts if len(part)]
+    while rest:
+        count = os.writev(connection.fileno(), rest[:_MOST_PARTS])
+        whole = 0
+        while whole < len(rest) and count >= rest[whole].nbytes:
+            count -= rest[whole].nbytes
+            whole += 1
+        rest = rest[whole:]
+        if count:
+            rest[0] = rest[0][count:]
+
+
+def receive(connection: socket.socket) -> Any:
     """Read what `send` wrote; arrays and tensors are writable.
 
     Raises:
         EOFError: The other side is gone.
     """
-    sizes: list[int] = pickle.loads(connection.recv_bytes())
-    stream, *buffers = [np.empty(size, np.uint8).data for size in sizes]
-    for part in (stream, *buffers):
-        _read(connection.fileno(), part)
-    return pickle.loads(stream, buffers=buffers)
+    num_buffers, rest = _HEADER.unpack(_read(connection, _HEADER.size))
+    first = _read(connection, rest)
+    sizes = struct.unpack_from(f"<{num_buffers}Q", first)
+    buffers = [_read(connection, size) for size in sizes]
+    return pickle.loads(first[8 * num_buffers :], buffers=buffers)
 
 
 def packed(value: Any) -> bytes:
@@ -55,19 +89,15 @@ def packed(value: Any) -> bytes:
     return stream.getvalue()
 
 
-def _write(descriptor: int, part: memoryview) -> None:
+def _read(connection: socket.socket, size: int) -> memoryview:
+    # Waiting for all of it at once takes the interpreter's lock once, not for every part.
+    whole = part = np.empty(size, np.uint8).data
     while part.nbytes:
-        part = part[os.write(descriptor, part) :]
-
-
-def _read(descriptor: int, part: memoryview) -> None:
-    # `Connection.recv_bytes_into` makes a new buffer of all that is left for every read of a few
-    # hundred kilobytes, which is several times slower.
-    while part.nbytes:
-        count = os.readv(descriptor, [part])
+        count = connection.recv_into(part, part.nbytes, socket.MSG_WAITALL)
         if not count:
             raise EOFError
         part = part[count:]
+    return whole
 
 
 class _Pickler(pickle.Pickler):

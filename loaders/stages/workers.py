@@ -3,20 +3,26 @@
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["StartWorker", "ThreadWorker", "Worker"]
+__all__ = ["OneCall", "StartWorker", "ThreadWorker", "Worker"]
 
 
 class Worker(Protocol):
-    """Calls the function of a stage, one call at a time, from the one thread that owns it.
+    """Calls the function of a stage, one call after another, for the one thread that owns it.
 
     Attributes:
+        most_begun: Calls that may be begun and not yet finished.
         restarts: Processes started in place of ones that died or hung.
     """
 
+    most_begun: int
     restarts: int
 
-    def call(self, argument: Any) -> Any:
-        """What the stage's function returns.
+    def begin(self, argument: Any) -> None:
+        """Begin a call, behind the one that was begun before; raises nothing."""
+        ...
+
+    def finish(self) -> Any:
+        """What the stage's function returns in the first call begun and not yet finished.
 
         Raises:
             WorkerDied: Its process ended in the middle of the call, more often than is allowed.
@@ -36,7 +42,30 @@ class Worker(Protocol):
 StartWorker = Callable[[int, int], Worker]  # (index of the stage, number of the worker)
 
 
-class ThreadWorker:
+class OneCall:
+    """Begins a call when it is to be finished, with `call` of the class that derives from it."""
+
+    most_begun = 1
+
+    def __init__(self) -> None:
+        self.restarts = 0
+        self._argument: Any = None
+
+    def begin(self, argument: Any) -> None:
+        """Keep the argument."""
+        self._argument = argument
+
+    def finish(self) -> Any:
+        """What `call` returns."""
+        argument, self._argument = self._argument, None
+        return self.call(argument)
+
+    def call(self, argument: Any) -> Any:
+        """What the function returns."""
+        raise NotImplementedError
+
+
+class ThreadWorker(OneCall):
     """Calls the function in the thread that owns it.
 
     Example:
@@ -45,8 +74,8 @@ class ThreadWorker:
     """
 
     def __init__(self, work: Callable[[Any], Any]) -> None:
+        super().__init__()
         self._work = work
-        self.restarts = 0
 
     def call(self, argument: Any) -> Any:
         """What the function returns."""

@@ -30,7 +30,9 @@ def _zoo(*, quick: bool) -> list[Record]:
 
 
 def _steps_of_traces(records: list[Record]) -> set[tuple[str, int]]:
-    return {(r.data, r.n) for r in records if r.data != "all" and r.metric == "step_time_over_bound"}
+    return {
+        (r.data, r.n) for r in records if r.data != "all" and r.metric == "step_time_over_bound"
+    }
 
 
 def test_the_quick_form_takes_the_named_traces_and_fewer_steps() -> None:

@@ -27,7 +27,9 @@ class Stage:
 
     Attributes:
         name: Its name in errors, statistics and timelines; unique.
-        work: The function. In worker processes it must be picklable unless they are forked.
+        work: The function. In worker processes it must be picklable unless they are forked. What it
+            returns must not be written to again, as a buffer used for every call would be: it may
+            still be on its way when the next call begins.
         grain: Whether it works on a `"sample"` or on a `"microbatch"`.
         workers: Workers at the start; `StagePipeline.resize` changes it.
         kind: Workers are threads, for code that releases the GIL (Pillow, numpy, torch, files),

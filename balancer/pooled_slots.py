@@ -3,8 +3,8 @@
 Where a step has some more dear samples than a multiple of the ranks, slots sized by one dear sample
 each leave the last of them to a few ranks, and all others wait. In one slot together what counts is
 the sum: a rank that takes three of the cheaper ones is as long as one with two of the dearest. The
-price is larger microbatches, so this is tried only while a step is well above its bound, and kept
-only if it gains enough; limits hold as everywhere.
+price is larger microbatches, so this is tried only under a limit that says how large they may be
+and while a step is well above its bound, and is kept only if it gains enough.
 """
 
 from collections.abc import Iterator
@@ -42,12 +42,13 @@ def pooled(
 ) -> tuple[NDArray[np.int64], int] | None:
     """A faster placement than one that takes `value`, searched from pooled slots, and its time.
 
-    None where none is faster by 1 %, `value` is within 2 % of `bound`, or the step is large. Of
-    the starts, the one that local search makes the shortest gets the search of the effort.
+    None where none is faster by 1 %, `value` is within 2 % of `bound`, the step is large, or no
+    limit says how large microbatches may be. Of the starts, the one that local search makes the
+    shortest gets the search of the effort.
     """
     if topology.barrier != "microbatch" or problem.num_items * topology.dp_size >= _LARGE:
         return None
-    if value <= bound * _UNEVEN:
+    if value <= bound * _UNEVEN or not problem.caps.size:
         return None
     goal = int(bound * problem.budget.good_enough)
     best, least = None, 0.0

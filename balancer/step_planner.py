@@ -41,10 +41,10 @@ def plan_step(
     barrier slots sized by their dearest sample; vector greedy on ranks, then on microbatches;
     greedy on summed costs (longest processing time first: without limits at most 4/3 of the best
     possible under the step barrier; Graham, 1969); best-fit by the tightest limit. The best is
-    refined by moves and swaps, beyond local optima as far as the effort allows (up to 2**17
-    placements: all are searched), and compared with the given order. Under the microbatch barrier a
-    small step that is still 2 % above its bound is tried with several dear samples in each
-    microbatch of one slot, as limits allow, which stays if it gains 1 %. Under the pipeline barrier
+    refined by levelling within slots, moves and swaps, beyond local optima as far as the effort
+    allows (up to 2**17 placements: all are searched), and compared with the given order. Under the
+    microbatch barrier and a limit, a small step that is still 2 % above its bound is tried with
+    several dear samples in each microbatch of one slot, which stays if it gains 1 %. For pipelines
     see `balancer.pipeline_planner.solve_pipelines`; a rank runs its microbatches in the plan's
     order.
 

@@ -13,7 +13,7 @@ from balancer.step_planner import plan_step
 from balancer.topology import Limits, Topology
 
 _SIZE = {"dp_size": 8, "num_microbatches": 4, "barrier": "microbatch"}
-_TOPOLOGY = Topology(**_SIZE)
+_TOPOLOGY = Topology(**_SIZE, limits=Limits(max_tokens=20_000))
 
 
 def _lengths(num_long: int) -> np.ndarray:
@@ -54,8 +54,15 @@ def test_the_first_slot_holds_more_and_limits_are_kept(max_tokens):
 def test_there_are_none_of_one_slot_and_for_the_step_barrier():
     """Nothing to pool in a single slot; ranks that wait once a step need none."""
     assert not list(pooled_slots(_problem(20, _TOPOLOGY), _TOPOLOGY, 1))
-    step = Topology(**{**_SIZE, "barrier": "step"})
+    step = Topology(**{**_SIZE, "barrier": "step"}, limits=_TOPOLOGY.limits)
     assert pooled(_problem(20, step), step, 4, 1, 2**60) is None
+
+
+def test_without_a_limit_microbatches_do_not_grow():
+    """What a microbatch may hold is for the user to say."""
+    topology = Topology(**_SIZE)
+    assert pooled(_problem(20, topology), topology, 4, 1, 2**60) is None
+    assert pooled(_problem(20, _TOPOLOGY), _TOPOLOGY, 4, 1, 2**60) is not None
 
 
 def test_a_step_near_its_bound_keeps_small_microbatches():

@@ -196,13 +196,14 @@ def test_case_e11_ranks_have_like_samples_at_the_same_time() -> None:
 
 def test_case_e11_any_number_of_long_samples_is_near_the_best_possible() -> None:
     """0 to 63 of 64 samples are long; the ranks wait little longer than for any plan of these."""
-    topology = Topology(dp_size=8, num_microbatches=4, barrier="microbatch")
+    limits = Limits(max_tokens=20_000)
+    topology = Topology(dp_size=8, num_microbatches=4, barrier="microbatch", limits=limits)
     over_bound = []
     for long in range(64):
         rng = np.random.default_rng(long)
         lengths = np.r_[rng.integers(20, 60, 64 - long), rng.integers(3500, 4500, long)]
         lengths = rng.permutation(lengths)
-        plan = plan_step(Costs.from_values(lengths), topology, effort="fast")
+        plan = plan_step(Costs.from_values(lengths, tokens=lengths), topology, effort="fast")
         taken = _loads(plan, lengths).max(axis=1).sum()
         over_bound.append(taken / plan.certificates[0].lower_bound)
     assert min(over_bound) >= 1.0

@@ -1,5 +1,6 @@
 """Fixtures that all tests share."""
 
+import gc
 import multiprocessing
 import os
 import time
@@ -33,4 +34,5 @@ def no_process_is_left() -> Iterator[None]:
     # Asked again and again, not joined: a thread of their pool may be joining them, too.
     while left := [c for c in multiprocessing.active_children() if c.pid not in before]:
         assert time.monotonic() < until, left
+        gc.collect()  # a torch loader with persistent workers is part of a cycle
         time.sleep(0.02)

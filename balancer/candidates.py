@@ -12,8 +12,7 @@ from balancer.covers import Cover
 from balancer.errors import CapacityError
 from balancer.kernels.exact import place_exactly
 from balancer.kernels.fill import fill_cells
-from balancer.kernels.placement import fill_empty, place_by_amount, place_on_ranks
-from balancer.kernels.slots import place_in_slots
+from balancer.kernels.placement import place_by_amount, place_on_ranks
 from balancer.kernels.steptime import line_loads, step_value
 from balancer.kernels.two_tier import place_in_two_tiers
 from balancer.pipeline_value import pipeline_value
@@ -21,6 +20,7 @@ from balancer.pooled_slots import pooled
 from balancer.problem import StepProblem
 from balancer.refinement import refined
 from balancer.roomier_limits import roomier_limits
+from balancer.slotted import slotted, without_empty
 from balancer.sorting import stable_order
 from balancer.topology import Topology
 
@@ -39,10 +39,6 @@ __all__ = [
 
 _PROMISING = 1.01
 """Microbatch barrier: step time over its bound at which no further placement is tried."""
-
-_SLOT_SLACK = 1.002
-"""How far a slot may be overfilled: more makes the slots unequal (2 % cost up to 1 % of a step),
-none leaves gaps."""
 
 _LARGE = 2**22
 """Samples times ranks from which on comparing all of them takes tens of milliseconds."""
@@ -180,10 +176,7 @@ def best_placement(
     for name, cells in _placements(problem, topology, num_slots):
         if cells.min() < 0 or (name == "in order" and best is not None):
             continue
-        fill_empty(
-            problem.order, num_slots * topology.dp_size, cells, problem.amounts, problem.caps,
-            topology.dp_size, 1, problem.kernel_ranks(1),
-        )  # fmt: skip
+        without_empty(problem, topology, num_slots, cells)
         if cover is not None:
             cover.mend(problem, topology.dp_size, cells)
         faults = 0 if cover is None else cover.faults(cells)
@@ -243,12 +236,7 @@ def _placements(
     limits = (problem.amounts, problem.caps, problem.padded)
     size = (topology.dp_size, num_slots)
     if topology.barrier == "microbatch" and num_slots > 1:
-        costs = (problem.by_module, problem.costs, problem.num_modules)
-        cells = place_in_slots(
-            problem.peaks, problem.scales, *costs, *limits, *size, _SLOT_SLACK,
-            np.ones(problem.num_modules), problem.kernel_ranks(problem.num_modules),
-        )  # fmt: skip
-        yield "slots", cells
+        yield "slots", slotted(problem, topology, num_slots, np.ones(problem.num_modules))
     if _is_large(problem, topology):
         columns = (problem.shares, problem.num_share_modules)
         if topology.barrier == "step":

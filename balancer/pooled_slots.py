@@ -12,16 +12,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.kernels.placement import fill_empty
-from balancer.kernels.slots import place_in_slots
 from balancer.problem import StepProblem
 from balancer.refinement import local_search, refined
+from balancer.slotted import slotted, without_empty
 from balancer.topology import Topology
 
 __all__ = ["pooled", "pooled_slots"]
-
-_SLACK = 1.002
-"""As for even slots."""
 
 _SIZES = (2.0, 3.0)
 """Size of the first slot over what its dearest sample or an even share asks for. Then twice all
@@ -66,18 +62,9 @@ def pooled_slots(
     problem: StepProblem, topology: Topology, num_slots: int
 ) -> Iterator[NDArray[np.int64]]:
     """Placements whose first slot is large, that with the smallest one first; none of one slot."""
-    modules, dp_size = problem.num_modules, topology.dp_size
     sizes = [size for size in _SIZES if size < num_slots]
     for size in (*sizes, 2 * num_slots) if num_slots > 1 else ():
-        placed = place_in_slots(
-            problem.peaks, problem.scales, problem.by_module, problem.costs, modules,
-            problem.amounts, problem.caps, problem.padded, dp_size, num_slots, _SLACK,
-            np.full(modules, float(size)), problem.kernel_ranks(modules),
-        )  # fmt: skip
-        if placed.min() < 0:
-            continue
-        fill_empty(
-            problem.order, num_slots * dp_size, placed, problem.amounts, problem.caps,
-            dp_size, 1, problem.kernel_ranks(1),
-        )  # fmt: skip
-        yield placed
+        first_size = np.full(problem.num_modules, float(size))
+        placed = slotted(problem, topology, num_slots, first_size)
+        if placed.min() >= 0:
+            yield without_empty(problem, topology, num_slots, placed)

@@ -11,16 +11,12 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from balancer.kernels.placement import fill_empty
-from balancer.kernels.slots import place_in_slots
 from balancer.kernels.steptime import line_loads
 from balancer.problem import StepProblem
+from balancer.slotted import slotted, without_empty
 from balancer.topology import Topology
 
 __all__ = ["uneven_slots", "worst_module"]
-
-_SLACK = 1.002
-"""As for even slots."""
 
 _SIZES = ((0.65, 1.0), (0.7, 1.06))
 """Size of the first slot over that of the others: in the module it is most uneven in, and in all
@@ -38,27 +34,18 @@ def uneven_slots(
 
     None where modules do not run in turn, or there is one slot.
     """
-    modules, dp_size = problem.num_modules, topology.dp_size
-    if modules == 1 or num_slots == 1 or problem.num_items * dp_size >= _LARGE:
+    modules = problem.num_modules
+    if modules == 1 or num_slots == 1 or problem.num_items * topology.dp_size >= _LARGE:
         return
-    ranks = problem.kernel_ranks(modules)
     first = _loads(problem, topology, cells, num_slots)[0]
     means = np.maximum(first.mean(axis=0), 1.0)
     uneven = int((first.max(axis=0) / means).argmax())
     for fewer, others in _SIZES:
         sizes = np.full(modules, others)
         sizes[uneven] = fewer
-        placed = place_in_slots(
-            problem.peaks, problem.scales, problem.by_module, problem.costs, modules,
-            problem.amounts, problem.caps, problem.padded, dp_size, num_slots, _SLACK, sizes, ranks,
-        )  # fmt: skip
-        if placed.min() < 0:
-            continue
-        fill_empty(
-            problem.order, num_slots * dp_size, placed, problem.amounts, problem.caps,
-            dp_size, 1, problem.kernel_ranks(1),
-        )  # fmt: skip
-        yield placed
+        placed = slotted(problem, topology, num_slots, sizes)
+        if placed.min() >= 0:
+            yield without_empty(problem, topology, num_slots, placed)
 
 
 def worst_module(

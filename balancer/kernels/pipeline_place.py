@@ -3,8 +3,8 @@
 import numpy as np
 
 from balancer.kernels.compiled import kernel
+from balancer.kernels.lightest import add_load, lightest
 from balancer.kernels.limits import fits, put
-from balancer.kernels.placement import least_loaded
 from balancer.kernels.ranks import reserved, slowed
 
 __all__ = ["cell_loads", "place_at_targets"]
@@ -64,7 +64,7 @@ def place_at_targets(order, shares, num_modules, costs, num_columns, inverse, am
     used = reserved(num_cells, caps.size, dp_size, num_slots, ranks)
     count = np.zeros(num_cells, np.int64)
     longest = np.zeros(num_cells, np.int64)
-    tried = np.zeros(dp_size, np.bool_)
+    tried, peaks = np.zeros(dp_size, np.bool_), np.empty(dp_size, np.int64)
     full = np.zeros(num_slots, np.bool_)
     for t in range(num_items):
         item = order[t]
@@ -72,7 +72,7 @@ def place_at_targets(order, shares, num_modules, costs, num_columns, inverse, am
         for rank in range(dp_size):
             tried[rank] = False
         for _ in range(dp_size):
-            rank = least_loaded(item, shares, num_modules, rank_load, tried, ranks)
+            rank = lightest(item, shares, num_modules, rank_load, tried, peaks, ranks)
             first = rank * num_slots
             for slot in range(num_slots if caps.size else 0):
                 full[slot] = not fits(
@@ -87,9 +87,6 @@ def place_at_targets(order, shares, num_modules, costs, num_columns, inverse, am
                 put(item, cells[item], amounts, caps.size, used, count, longest)
             for c in range(num_columns):
                 load[cells[item] * num_columns + c] += costs[item * num_columns + c]
-            for k in range(num_modules):
-                rank_load[rank * num_modules + k] += slowed(
-                    shares[item * num_modules + k], rank, k, num_modules, ranks
-                )
+            add_load(item, shares, num_modules, rank_load, dp_size, rank, ranks)
             break
     return cells

@@ -11,50 +11,9 @@ import numpy as np
 from balancer.kernels.compiled import kernel
 from balancer.kernels.lightest import add_load, lightest
 from balancer.kernels.limits import fits, put
-from balancer.kernels.ranks import fits_alone, reserved, slowed
+from balancer.kernels.ranks import fits_alone, reserved
 
-__all__ = ["fill_empty", "least_loaded", "place_by_amount", "place_on_ranks"]
-
-
-@kernel
-def _squares(item, shares, num_modules, load, b, ranks):
-    """Sum over modules of the squared load of bin `b` once it holds `item`."""
-    squares = 0.0
-    for k in range(num_modules):
-        share = shares[item * num_modules + k]
-        if ranks is not None:
-            share = slowed(share, b, k, num_modules, ranks)
-        after = float(load[b * num_modules + k] + share)
-        squares += after * after
-    return squares
-
-
-@kernel
-def least_loaded(item, shares, num_modules, load, closed, ranks=None):
-    """Open bin where the modules that `item` uses end lowest; then squares, then index.
-
-    Compared is the largest resulting load over those modules alone, so that samples without
-    images spread by their language cost and do not pile up where there are few images. Returns -1
-    where all bins are closed. Bins are ranks wherever `ranks` is given.
-    """
-    best, best_peak = -1, np.int64(0)
-    for b in range(closed.size):
-        if closed[b]:
-            continue
-        peak = np.int64(0)
-        for k in range(num_modules):
-            share = shares[item * num_modules + k]
-            if share > 0:
-                if ranks is not None:  # a call, even of nothing, costs a third more
-                    share = slowed(share, b, k, num_modules, ranks)
-                peak = max(peak, load[b * num_modules + k] + share)
-        if best < 0 or peak < best_peak:
-            best, best_peak = b, peak
-        elif peak == best_peak:
-            squares = _squares(item, shares, num_modules, load, b, ranks)
-            if squares < _squares(item, shares, num_modules, load, best, ranks):
-                best = b
-    return best
+__all__ = ["fill_empty", "place_by_amount", "place_on_ranks"]
 
 
 @kernel

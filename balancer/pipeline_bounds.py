@@ -199,6 +199,8 @@ def _stage_bound(
     best, binds = 0, "stage work"
     for p in range(pp_size):
         ways = [(works[:, at : at + p].sum(axis=1)).min() for at in (0, num_stages)]
+        if problem.num_items < topology.dp_size * num_microbatches:
+            ways = [0, 0]  # the first or the last microbatch of a rank may hold no sample
         fixed = [problem.constants[at : at + p].sum() for at in (0, num_stages)]
         each = problem.constants[p::pp_size].sum()
         slow = None if problem.ranks is None else problem.ranks.slow(1)[:, 0]

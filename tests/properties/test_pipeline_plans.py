@@ -182,3 +182,15 @@ def test_samples_without_any_cost_can_be_planned():
     costs = Costs.from_values(np.zeros((8, 2)), modules=("vision", "language"))
     free = Topology(dp_size=2, num_microbatches=2, barrier="pipeline", pp_size=2)
     assert plan_step(costs, free).certificates[0].step_time == 0.0
+
+
+def test_the_bound_allows_for_a_microbatch_without_samples():
+    """Eleven samples in twelve microbatches: the empty one may be a rank's first or last."""
+    values = [1.06488319, 0.93608178, 1.37741882, 1.05384993, 0.76503424, 1.19817256, 1.91937579,
+              1.60566898, 0.70337323, 0.53115004, 0.73224712]  # fmt: skip
+    topology = Topology(
+        dp_size=2, num_microbatches=1, barrier="pipeline", pp_size=2, schedule="eager_1f1b",
+        microbatch_cost=0.5, limits=Limits(max_samples=1),
+    )  # fmt: skip
+    certificate = plan_step(Costs.from_values(values), topology).certificates[0]
+    assert certificate.lower_bound <= certificate.step_time
